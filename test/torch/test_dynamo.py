@@ -385,6 +385,23 @@ def test_dynamic(x):
     assert sol.fallbacks(fast) == {}
 
 
+def test_more_open_sizes_than_a_model_may_have():
+    """Sizes that are equal in the first call have one name; PyTorch runs a call in which they differ."""
+
+    def add(*parts):
+        return [torch.sigmoid(x @ x.T) for x in parts]
+
+    fast = compiled(add)
+    for lengths in [3] * 10, [5] * 10, [8] * 10, [4] * 9 + [6]:
+        parts = [torch.rand(n, 4) for n in lengths]
+        for part in parts:
+            torch._dynamo.mark_dynamic(part, 0)
+        with torch.no_grad():
+            assert_equal(fast(*parts), add(*parts))
+        n = sum(sol.fallbacks(fast).values())
+        assert n == (len(set(lengths)) > 1), sol.fallbacks(fast)
+
+
 # ---- State and results ----
 
 

@@ -89,3 +89,25 @@ def test_a_cache_from_a_result_continues_the_text():
         for result in expected, found:
             result.next = model(words[:, :1], past_key_values=result.past_key_values)
     assert_close(found.next, expected.next)
+
+
+@pytest.mark.parametrize("implementation, n_layers", [(None, 5), ("static", 2)])
+def test_generation(implementation, n_layers):
+    """generate() with a key/value cache: no graph per token, though each layer's cache has a length of its own for Dynamo."""
+    import transformers
+
+    torch._dynamo.reset()
+    config = transformers.GPT2Config(
+        n_layer=n_layers, n_head=2, n_embd=16, vocab_size=50, bos_token_id=0, eos_token_id=None
+    )
+    model = transformers.GPT2LMHeadModel(config).eval()
+    words = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    if implementation:
+        options["cache_implementation"] = implementation
+    expected = model.generate(words, **options)
+    generate = sol.optimize(model, words).generate
+    for _ in range(2):
+        assert torch.equal(generate(words, **options), expected)
+    assert len(sol.graphs(generate)) <= 3
+    assert sum(sol.fallbacks(generate).values()) <= (2 if implementation else 0)

@@ -19,6 +19,7 @@ from sol.pytorch.inputs import TensorSpec
 
 # Operators whose results depend on how their input lies in memory. SOL's results are always contiguous.
 STRIDED = {"as_strided", "data_ptr", "storage_offset", "stride", "untyped_storage"}
+MAX_SYMBOLS = 8  # the most open sizes of a model: SOL_MAX_SYMBOLS
 
 
 class Split(NamedTuple):
@@ -161,15 +162,24 @@ def _find_symbols(tensors, values):
 def _name_sizes(tensors, values):
     """Returns (names, {(number of a tensor, dim): name}) of the open sizes. Equal formulas have one name.
 
-    The first one is "n", the batch size, if it is a first dim.
+    The first one is "n", the batch size, if it is a first dim. If there are more than a model may have, sizes that are equal in the
+    first call have one name, too: each layer of a key/value cache has a length of its own for Dynamo.
     """
-    names, dims = {}, {}
     found = sorted(_open_dims(tensors, values), key=lambda x: x[1] > 0)
+    formulas = {str(size) for _, _, size in found}
+    key = str if len(formulas) <= MAX_SYMBOLS else _first_value
+    names, dims = {}, {}
     for number, d, size in found:
         is_batch = not names and d == 0 and _is_tensor(values[tensors[number]])
         name = "n" if is_batch else f"s{len(names)}"
-        dims[number, d] = names.setdefault(str(size), name)
+        dims[number, d] = names.setdefault(key(size), name)
     return list(names.values()), dims
+
+
+def _first_value(size):
+    """Returns what an open size was in the call for which Dynamo made the graph; its formula, if that is unknown."""
+    hint = size.node.hint if size.node.has_hint() else None
+    return str(size) if hint is None else int(hint)
 
 
 # ---- Results ----

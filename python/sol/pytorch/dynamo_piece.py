@@ -246,11 +246,16 @@ class Piece:
         return self._module(*args)
 
     def _find_sizes(self, args):
-        """Returns the key of the open sizes: the batch size, if it is the only one."""
+        """Returns the key of the open sizes: the batch size, if it is the only one. Raises ValueError if sizes with one name differ."""
         split = self._split
         found = dict.fromkeys(split.names)
         for (i, d), name in split.dims.items():
-            found[name] = _shape(args[split.tensors[i]])[d]
+            size = _shape(args[split.tensors[i]])[d]
+            if found[name] not in (None, size):
+                raise ValueError(
+                    f"two of its open sizes are {found[name]} and {size}: they were equal before"
+                )
+            found[name] = size
         values = tuple(found.values())
         return values[0] if split.names == ["n"] else values or None
 

@@ -6,6 +6,7 @@ import weakref
 import torch
 from torch.compiler import is_dynamo_compiling
 
+from sol.pytorch.generation import Generation
 from sol.pytorch.watch import GLOBAL_HOOKS, OWN_HOOKS
 
 # SHARED: dicts of nn.Module that both modules use. OWN: attributes that each of the two has itself.
@@ -51,7 +52,14 @@ class Optimized(torch.nn.Module):
         original = vars(self).get("_original")
         if original is None:
             raise AttributeError(name)
-        return getattr(original, name)
+        value = getattr(original, name)
+        return self._generation() if name == "generate" and callable(value) else value
+
+    def _generation(self):
+        """Returns the original's method generate, whose calls of the forward run in SOL."""
+        if "_generate" not in vars(self):
+            vars(self)["_generate"] = Generation(self._original)
+        return vars(self)["_generate"]
 
     def __setattr__(self, name, value):
         if name in OWN:

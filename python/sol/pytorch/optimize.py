@@ -14,6 +14,7 @@ from sol.pytorch.dynamo_report import find_report
 from sol.pytorch.engine import Engine, Options
 from sol.pytorch.exported import find_model, is_exported
 from sol.pytorch.forms import arrange
+from sol.pytorch.generation import Generation
 from sol.pytorch.inputs import ConstantSpec, Input, TensorSpec, make_specs
 from sol.pytorch.module import Optimized, engine_of
 from sol.pytorch.structure import Call
@@ -227,4 +228,6 @@ def refresh(module):
 
 def _source(module):
     """Returns the Engine of an optimized module, or the Report of a compiled one. Raises TypeError for anything else."""
+    if isinstance(module, Generation):
+        module = module.compiled
     return engine_of(module) if isinstance(module, Optimized) else find_report(module)

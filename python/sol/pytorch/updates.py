@@ -7,6 +7,8 @@ SOL writes into the memory of the module's own tensor, at the end of a call that
 other tensor of the module may lie in its memory, as SOL would read that one before the write. An input of a call may not, either.
 """
 
+import collections
+
 import torch
 
 from sol.pytorch.watch import find_tensor, module_tensors
@@ -31,18 +33,26 @@ def find_fault(module, names):
 def find_overlap(written, tensors, owner):
     """Returns the reason if one of ``tensors``, which belong to ``owner``, shares memory with one of ``written``: (name, tensor)s.
     A tensor of ``written`` may be once among ``tensors``. Or None."""
+    if not written:
+        return None
+    there = collections.defaultdict(list)
+    for tensor in filter(has_memory, tensors):
+        there[tensor.untyped_storage().data_ptr()].append(tensor)
     for name, tensor in written:
-        same = sum(x is tensor for x in tensors)
-        if same > 1 or any(share_memory(x, tensor) for x in tensors if x is not tensor):
+        found = there.get(tensor.untyped_storage().data_ptr(), ())
+        if len(found) > 1 or any(x is not tensor for x in found):
             return f"{owner} shares memory with {name}, which the model writes"
     return None
 
 
+def has_memory(value):
+    """Whether a value is a tensor that has elements in a storage."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel() > 0
+
+
 def share_memory(a, b):
-    """Whether two tensors lie in the same storage. Tensors without memory, and other objects, do not."""
-    if not isinstance(a, torch.Tensor) or a.layout is not torch.strided or not a.numel():
-        return False
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    """Whether two values are tensors in the same storage. Tensors without memory, and other objects, do not."""
+    return has_memory(a) and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
 def has_moved(tensor, before):
