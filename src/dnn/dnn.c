@@ -20,6 +20,13 @@ void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, 
         call->epilogue(call->epilogue_user, n, k_block, pixel + i * width, (int)n_columns);
 }
 
+const char *dnn_refuse(const struct dnn_impl *impl, const struct dnn_problem *problem) {
+    if (!impl->any_type &&
+        (problem->x_type != SOL_F32 || problem->w_type != SOL_F32 || problem->y_type != SOL_F32))
+        return "an element type that is not f32";
+    return impl->refuse(problem);
+}
+
 const char *dnn_refuse_linear(const struct dnn_problem *problem) {
     if (problem->kind != DNN_LINEAR) return "not a linear layer";
     if (problem->groups != 1) return "more than one group";

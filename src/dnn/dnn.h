@@ -37,6 +37,10 @@ enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
  * INT: integer, enum or bool. C_MAP, K_MAP: NULL, or an array of `c` or `k` ints. */
 #define DNN_PROBLEM(X)                                                                             \
     X(INT, enum dnn_kind, kind)                                                                    \
+    /* Element types in which x, y and the weight are stored. Only implementations with `any_type` get others than SOL_F32. */\
+    X(INT, enum sol_dtype, x_type) X(INT, enum sol_dtype, w_type) X(INT, enum sol_dtype, y_type)   \
+    /* The type to which both factors of a product may be rounded; SOL_F32: to none. Sums are f32. */\
+    X(INT, enum sol_dtype, factors)                                                                \
     X(INT, int64_t, batch_hint) /* expected batch or rows: cost and division are planned for it */ \
     X(INT, int, lanes) /* width of a channel block */                                              \
     X(INT, int, threads)                                                                           \
@@ -63,7 +67,8 @@ struct dnn_problem {
 };
 
 /* Pointers and sizes of one call. The strides are elements from one sample to the next: a sample is dense, but there may
- * be gaps between samples (slices of a concat). Linear: a sample is a row. */
+ * be gaps between samples (slices of a concat). Linear: a sample is a row. x, y and weight point to elements of x_type, y_type
+ * and w_type of the problem. */
 struct dnn_call {
     const float *x, *residual;
     const float *packed, *weight; /* written by pack; the framework's, only if packed_size is 0 */
@@ -106,10 +111,11 @@ struct dnn_impl {
     const char *(*refuse)(const struct dnn_problem *problem);
     /* In: impl, problem, kernels of an accepted problem. Fills in the other fields. */
     void (*plan)(struct dnn_plan *plan);
-    /* Writes part `task` < n_pack_tasks of the packed weight. NULL if the weight is read in place. */
+    /* Writes part `task` < n_pack_tasks of the packed weight. `weight` has elements of w_type. NULL if the weight is read in place. */
     void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
+    bool any_type; /* it takes problems with other element types than f32, or refuses them itself */
     bool approximate; /* larger rounding errors than direct: refused in deterministic mode */
     /* Of a vendor's library: returns its version, or why it is not available. NULL: an own kernel. */
     const char *(*probe)(bool *available);
@@ -148,6 +154,9 @@ double dnn_flops_per_s(const struct dnn_kernels *kernels);
  * the first at index `pixel`. y has `width` columns. One call per row, or one call in all if n_columns == width. */
 void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, int64_t pixel,
                        int64_t n_rows, int64_t n_columns, int64_t width);
+
+/* The reason of `impl` to refuse the problem, or NULL. */
+const char *dnn_refuse(const struct dnn_impl *impl, const struct dnn_problem *problem);
 
 /* For implementations that read the weight in place: refuses everything but a linear without prologue, groups and maps. */
 const char *dnn_refuse_linear(const struct dnn_problem *problem);

@@ -135,7 +135,7 @@ static const char *refuse(const struct build *b, const struct dnn_impl *impl,
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
     if (b->options->keep_source && impl->probe) return "a library needs own kernels";
     if (is_deterministic(b) && (impl->approximate || impl->probe)) return "deterministic numerics";
-    return impl->refuse(p);
+    return dnn_refuse(impl, p);
 }
 
 static void report_choice(struct build *b, const struct sol_candidate *candidate,

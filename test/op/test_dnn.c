@@ -108,6 +108,13 @@ static bool choose_image(struct random *r, struct job *j, int kernel, int stride
     return rows >= 0 && cols >= 0;
 }
 
+/* Rarely another type than f32, which kernels must refuse if they do not know it. */
+static void choose_types(struct random *r, struct job *j) {
+    enum sol_dtype *const types[] = {&j->p.x_type, &j->p.w_type, &j->p.y_type};
+    if (random_one_in(r, 50)) *types[random_int(r, 0, 2)] = SOL_F64;
+    if (random_one_in(r, 3)) j->p.factors = SOL_BF16;
+}
+
 /* Chooses what is fused with the sum: bias, residual, prologue, activation. */
 static void choose_fusion(struct random *r, struct job *j) {
     struct dnn_problem *p = &j->p;
@@ -208,6 +215,7 @@ static void make_job(struct random *r, const struct dnn_isa *isa, struct job *j)
         j->p.x_plain = random_one_in(r, 8);
         j->p.y_plain = random_one_in(r, 8);
     } while (!make_family(r, j) || count_products(j) > 3000000);
+    choose_types(r, j);
     choose_fusion(r, j);
     choose_call(r, j);
 }
@@ -532,7 +540,7 @@ static bool live_once(struct random *r, const struct dnn_impl *impl, const struc
     struct data d = {0};
     onednn_forget();
     *fail_at = n;
-    bool ok = !impl->refuse(&j->p);
+    bool ok = !dnn_refuse(impl, &j->p);
     if (ok) impl->plan(&plan);
     if (ok) prepare_job(r, &plan, j, &d);
     if (ok) pack_weights(r, &plan, &d);
@@ -575,7 +583,7 @@ static bool find_job(struct random *r, const struct dnn_impl *impl, const struct
                      struct job *j, struct row *row) {
     for (int i = 0; i < MAX_TRIES; i++) {
         make_job(r, isa, j);
-        const char *reason = impl->refuse(&j->p);
+        const char *reason = dnn_refuse(impl, &j->p);
         if (!reason) return true;
         count_reason(row, reason);
     }
