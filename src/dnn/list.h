@@ -23,6 +23,7 @@
     MORE(winograd, winograd2)       \
     OWN(grouped, grouped)           \
     OWN(direct, direct)             \
+    OWN(product, product)           \
     OWN(linear, linear)             \
     VENDOR(onednn, onednn)          \
     VENDOR(openblas, openblas)

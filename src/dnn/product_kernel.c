@@ -1,0 +1,289 @@
+/*
+ * Products of many rows: the computation of tasks, compiled once per instruction set.
+ *
+ *   run/exec.c -> dnn_run_product, on a range of tasks -> run_task -> fill_block, multiply_panel -> multiply_tile
+ *
+ * product.h explains parts, panels and tiles. A tile of n rows loads two vectors of weights and n values of x per input, for
+ * 2 * n multiply-adds. A few rows are computed with four panels at a time: two sums per row would not hide the latency of an
+ * addition, and memory is read faster in several streams.
+ *
+ * Invariant: it accesses nothing outside the tensors, except by prefetch.
+ */
+#include "dnn/product.h"
+#include "dnn/simd.h"
+
+#define LINE 16 /* floats of a cache line */
+
+/* Rows of a tile with WIDE panels: its sums, one weight and the rows' values of x must fit into the registers. */
+enum { WIDE = 4 };
+#if REGISTERS == 32
+#define WIDE_ROWS 3
+#else
+#define WIDE_ROWS 1
+#endif
+
+/* One tile: its rows of x, a part of the inputs, and one panel, or WIDE panels. */
+struct tile {
+    const float *x, *weights;
+    int64_t depth;   /* inputs */
+    int64_t panel;   /* floats from one panel to the next */
+    int64_t ahead;   /* floats to the weights that are prefetched, 0: none */
+    int64_t outputs; /* of y from the tile's first one on */
+    float *y;
+    const float *bias, *residual; /* NULL: none */
+    int64_t y_stride, residual_stride;
+    bool is_first, is_last; /* of the parts of the inputs */
+    const struct dnn_problem *problem;
+};
+
+/* ---- The end of a tile ---- */
+
+/* The first n < LANES values; the others are zero. */
+static inline vec load_some(const float *at, int64_t n) {
+#if LANES == 16 && defined __AVX512F__
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), at);
+#else
+    vec v = {0};
+    for (int64_t i = 0; i < n; i++) v[i] = at[i];
+    return v;
+#endif
+}
+
+static inline void store_some(float *at, vec v, int64_t n) {
+#if LANES == 16 && defined __AVX512F__
+    _mm512_mask_storeu_ps(at, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
+    for (int64_t i = 0; i < n; i++) at[i] = v[i];
+#endif
+}
+
+/*
+ * Stores the sums of one vector of outputs, `k` behind the tile's first. From the second part on it adds y, which holds the
+ * sums of the earlier parts; after the last part it adds bias and residual, and applies the activation. n < LANES: the
+ * outputs that exist. The sums of row r are sum[r * step].
+ */
+INLINE void finish_vector(int rows, int step, const struct tile *tile, int64_t k, int64_t n,
+                          vec *sum) {
+    const bool is_whole = n == LANES, is_last = tile->is_last;
+    const enum dnn_act act = is_last ? tile->problem->act : DNN_ACT_NONE;
+    const float *bias = is_last ? tile->bias : NULL, *residual = is_last ? tile->residual : NULL;
+    const int64_t y_stride = tile->y_stride, residual_stride = tile->residual_stride;
+    float *y = tile->y + k;
+    if (!tile->is_first) {
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            sum[r * step] +=
+                is_whole ? vec_load(y + r * y_stride) : load_some(y + r * y_stride, n);
+    }
+    if (bias) {
+        const vec v = is_whole ? vec_load(bias + k) : load_some(bias + k, n);
+        UNROLL
+        for (int r = 0; r < rows; r++) sum[r * step] += v;
+    }
+    if (residual) {
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            const float *from = residual + k + r * residual_stride;
+            sum[r * step] += is_whole ? vec_load(from) : load_some(from, n);
+        }
+    }
+    if (act != DNN_ACT_NONE) {
+        const vec low = vec_set(act == DNN_ACT_CLAMP ? tile->problem->act_min : 0);
+        UNROLL
+        for (int r = 0; r < rows; r++) sum[r * step] = vec_max(sum[r * step], low);
+    }
+    if (act == DNN_ACT_CLAMP) {
+        const vec high = vec_set(tile->problem->act_max);
+        UNROLL
+        for (int r = 0; r < rows; r++) sum[r * step] = vec_min(sum[r * step], high);
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        if (is_whole) vec_store(y + r * y_stride, sum[r * step]);
+        else store_some(y + r * y_stride, sum[r * step], n);
+}
+
+/* The last outputs of a row, which do not fill a vector: a loop, as it would be long code in each of the tiles. */
+static __attribute__((noinline)) void finish_some(int rows, int step, const struct tile *tile,
+                                                  int64_t k, int64_t n, vec *sum) {
+    struct tile row = *tile;
+    for (int r = 0; r < rows; r++) {
+        finish_vector(1, 1, &row, k, n, sum + r * step);
+        row.y += row.y_stride;
+        if (row.residual) row.residual += row.residual_stride;
+    }
+}
+
+/* Stores all vectors of a tile. */
+INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum) {
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        const int64_t k = (int64_t)v * LANES, n = tile->outputs - k;
+        if (n >= LANES) {
+            finish_vector(rows, vectors, tile, k, LANES, sum + v);
+        } else if (n > 0) {
+            vec some[VALUES];
+            UNROLL
+            for (int r = 0; r < rows; r++) some[r] = sum[r * vectors + v];
+            finish_some(rows, 1, tile, k, n, some);
+        }
+    }
+}
+
+/* ---- Tiles ---- */
+
+/* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
+INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
+    const float *x = tile->x, *weights = tile->weights;
+    const int64_t ahead = tile->ahead;
+    vec sum[VALUES][2];
+    UNROLL
+    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
+    for (int64_t c = 0; c < tile->depth; c += STEP, x += STEP, weights += STEP * 2 * LANES) {
+        for (int i = 0; i < STEP * 2 * LANES; i += LINE) __builtin_prefetch(weights + ahead + i, 0, 2);
+        simd_multiply(STEP, 1, rows, vectors, PRODUCT_STRIDE, x, x, weights, sum);
+    }
+    if (vectors == 1) {
+        vec one[VALUES];
+        UNROLL
+        for (int r = 0; r < rows; r++) one[r] = sum[r][0];
+        finish_tile(rows, 1, tile, one);
+    } else {
+        finish_tile(rows, 2, tile, sum[0]);
+    }
+}
+
+/* A few rows, WIDE panels. */
+INLINE void multiply_wide(int rows, const struct tile *tile) {
+    const float *x = tile->x, *weights = tile->weights;
+    const int64_t panel = tile->panel;
+    vec sum[WIDE_ROWS][2 * WIDE];
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int v = 0; v < 2 * WIDE; v++) sum[r][v] = (vec){0};
+    }
+    for (int64_t c = 0; c < tile->depth; c++, x++, weights += 2 * LANES) {
+        vec value[WIDE_ROWS];
+        UNROLL
+        for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * PRODUCT_STRIDE]);
+        UNROLL
+        for (int v = 0; v < 2 * WIDE; v++) {
+            const vec w = vec_load(weights + v / 2 * panel + v % 2 * LANES);
+            UNROLL
+            for (int r = 0; r < rows; r++) sum[r][v] += value[r] * w;
+        }
+    }
+    finish_tile(rows, 2 * WIDE, tile, sum[0]);
+}
+
+typedef void multiply_fn(const struct tile *tile);
+
+#define MULTIPLY(rows)                                                                       \
+    static void multiply##rows##_1(const struct tile *tile) { multiply_tile(rows, 1, tile); } \
+    static void multiply##rows##_2(const struct tile *tile) { multiply_tile(rows, 2, tile); }
+#define MULTIPLY_WIDE(rows) \
+    static void wide##rows(const struct tile *tile) { multiply_wide(rows, tile); }
+SIMD_UP_TO(VALUES, MULTIPLY)
+SIMD_UP_TO(WIDE_ROWS, MULTIPLY_WIDE)
+
+/* multiply[rows][vectors - 1], wide[rows] */
+#define ENTRY(rows) {multiply##rows##_1, multiply##rows##_2},
+#define ENTRY_WIDE(rows) wide##rows,
+static multiply_fn *const multiply[VALUES + 1][2] = {{NULL}, SIMD_UP_TO(VALUES, ENTRY)};
+static multiply_fn *const wide[WIDE_ROWS + 1] = {NULL, SIMD_UP_TO(WIDE_ROWS, ENTRY_WIDE)};
+
+/* ---- Tasks ---- */
+
+/* A task: rows [row, row_end), which are tiles [tile, tile_end) of `tiles`, and panels [panel, panel_end). */
+struct task {
+    const struct dnn_plan *plan;
+    const struct dnn_call *call;
+    int64_t tiles, tile, tile_end, panel, panel_end;
+    float *block; /* its rows of x, of the current part */
+};
+
+/* The first row of tile i. */
+static inline int64_t first_row(const struct task *task, int64_t i) {
+    return dnn_split(task->call->batch, i, task->tiles);
+}
+
+/* Copies `depth` inputs of the task's rows. Inputs up to a multiple of STEP become zeros. */
+static void fill_block(const struct task *task, int64_t c, int64_t depth) {
+    const int64_t row = first_row(task, task->tile), end = first_row(task, task->tile_end);
+    const float *x = task->call->x + row * task->call->x_stride + c;
+    float *to = task->block;
+    for (int64_t n = row; n < end; n++, x += task->call->x_stride, to += PRODUCT_STRIDE) {
+        int64_t i = 0;
+        for (; i + LANES <= depth; i += LANES) vec_store(to + i, vec_load(x + i));
+        for (; i < depth; i++) to[i] = x[i];
+        for (; i % STEP; i++) to[i] = 0;
+    }
+}
+
+/* Computes all tiles of the task for one panel, or WIDE panels. */
+static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
+    const struct dnn_call *call = task->call;
+    const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
+    tile->outputs = task->plan->problem.k - k;
+    tile->bias = call->bias ? call->bias + k : NULL;
+    tile->ahead = panel + 1 < task->panel_end ? tile->panel : 0;
+    for (int64_t i = task->tile; i < task->tile_end; i++) {
+        const int64_t n = first_row(task, i), rows = first_row(task, i + 1) - n;
+        tile->x = task->block + (n - row) * PRODUCT_STRIDE;
+        tile->y = call->y + n * call->y_stride + k;
+        if (call->residual) tile->residual = call->residual + n * call->residual_stride + k;
+        if (is_wide) wide[rows](tile);
+        else multiply[rows][tile->outputs > LANES](tile);
+        tile->ahead = 0;
+    }
+}
+
+static void run_part(const struct task *task, int64_t part) {
+    const struct dnn_plan *plan = task->plan;
+    const int64_t c = part * plan->param[PRODUCT_DEPTH], panels = plan->param[PRODUCT_PANELS];
+    const int64_t depth = min_i64(plan->param[PRODUCT_DEPTH], plan->problem.c - c);
+    const int64_t stored = round_up(depth, STEP), size = stored * 2 * LANES;
+    const float *weights = task->call->packed + c * panels * 2 * LANES;
+    struct tile tile = {.depth = stored,
+                        .panel = size,
+                        .y_stride = task->call->y_stride,
+                        .residual_stride = task->call->residual_stride,
+                        .is_first = part == 0,
+                        .is_last = part + 1 == plan->param[PRODUCT_PARTS],
+                        .problem = &plan->problem};
+    const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
+    fill_block(task, c, depth);
+    for (int64_t panel = task->panel; panel < task->panel_end;) {
+        const bool is_wide = rows <= WIDE_ROWS && panel + WIDE <= task->panel_end;
+        tile.weights = weights + panel * size;
+        multiply_panels(task, &tile, panel, is_wide);
+        panel += is_wide ? WIDE : 1;
+    }
+}
+
+static void run_task(const struct task *task) {
+    const struct dnn_call *call = task->call;
+    const int64_t k = task->panel * 2 * LANES, end = first_row(task, task->tile_end);
+    const int64_t outputs = min_i64(task->panel_end * 2 * LANES, task->plan->problem.k) - k;
+    for (int64_t part = 0; part < task->plan->param[PRODUCT_PARTS]; part++) run_part(task, part);
+    if (!call->epilogue) return;
+    for (int64_t n = first_row(task, task->tile); n < end; n++)
+        call->epilogue(call->epilogue_user, n, 0, k, (int)outputs);
+}
+
+dnn_run_fn ISA_NAME(dnn_run_product);
+void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_call *call,
+                               void *scratch, int64_t begin, int64_t end) {
+    const int64_t panels = plan->param[PRODUCT_PANELS];
+    const struct product_division by = product_divide(plan, call->batch, panels, plan->problem.c);
+    struct task task = {.plan = plan, .call = call, .tiles = by.tiles, .block = scratch};
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t rows = i / by.panel_parts, part = i % by.panel_parts;
+        task.tile = dnn_split(by.tiles, rows, by.row_parts);
+        task.tile_end = dnn_split(by.tiles, rows + 1, by.row_parts);
+        task.panel = dnn_split(panels, part, by.panel_parts);
+        task.panel_end = dnn_split(panels, part + 1, by.panel_parts);
+        run_task(&task);
+    }
+}
