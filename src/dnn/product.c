@@ -16,29 +16,53 @@ static const double memory_bytes_per_s = 60e9;
 
 /* ---- Plan ---- */
 
-/* Does a task of this many products take much longer than scheduling it (about 20 us at AVX-512's peak)? */
-static const int64_t task_products = 2 << 20;
-/* A task with fewer panels copies rows of x for too few products. */
-enum { MIN_PANELS = 4, MIN_TILES = 2 };
+/* A task computes at least this many products, or reads at least this many weights: about 5 us on a core with AVX-512, so that
+ * scheduling it costs little. */
+enum { TASK_PRODUCTS = 512 << 10, TASK_WEIGHTS = 32 << 10 };
+enum { MAX_OUTPUTS = 1024 }; /* of a task: its part of y stays in L2 */
 
 /*
- * Four tasks per thread, if they are large enough: threads that are held up then take fewer of them. Rows are divided first
- * (each task reads its panels once for all of its rows), down to MIN_TILES, then panels.
+ * Estimated time of a division, in quarters of the time that one tile takes for one panel: threads take whole tasks. To read a
+ * panel costs about a quarter of a tile more per task, to copy the rows of x half a panel.
+ */
+static int64_t estimate(const struct product_division *by, int64_t panels, int64_t threads) {
+    const int64_t rounds = ceil_div(by->row_parts * by->panel_parts, threads);
+    const int64_t tiles = ceil_div(by->tiles, by->row_parts);
+    return rounds * (4 * tiles + 1) * (2 * ceil_div(panels, by->panel_parts) + 1) / 2;
+}
+
+/* Tries some more parts than `least`, which are the fewest; the sizes of the parts may then be nearly equal. */
+static void balance(struct product_division *least, int64_t panels, int64_t threads) {
+    struct product_division by = *least, best = *least;
+    int64_t cost = estimate(&best, panels, threads);
+    for (int64_t i = 0; i < 16; i++) {
+        by.row_parts = min_i64(least->row_parts + i / 4, by.tiles);
+        by.panel_parts = min_i64(least->panel_parts + i % 4, max_i64(1, panels / by.streams));
+        const int64_t other = estimate(&by, panels, threads);
+        if (other < cost) cost = other, best = by;
+    }
+    *least = best;
+}
+
+/*
+ * Four tasks per thread, if they are large enough: a thread that is held up then takes fewer of them. Rows are divided before
+ * panels, as each task copies its rows of x; but a task has two tiles or more, as it reads each of its panels once for all of
+ * them. A task of a few rows has several panels (WIDE in product_kernel.c).
  */
 struct product_division product_divide(const struct dnn_plan *plan, int64_t rows, int64_t panels,
                                        int64_t inputs) {
     const int64_t values = plan->kernels->values, width = 2 * plan->problem.lanes;
-    const int64_t most = PRODUCT_MAX_ROWS / values, wanted = 4 * plan->problem.threads;
-    struct product_division by = {.tiles = max_i64(1, ceil_div(rows, values))};
-    const int64_t products = rows * panels * width * max_i64(inputs, 1);
-    const int64_t tasks = max_i64(1, min_i64(wanted, products / task_products));
-    by.row_parts = ceil_div(by.tiles, most);
-    if (by.row_parts < tasks)
-        by.row_parts = max_i64(by.row_parts, min_i64(tasks, by.tiles / MIN_TILES));
-    by.row_parts = max_i64(1, by.row_parts);
-    by.panel_parts = max_i64(1, ceil_div(panels * width, 512));
-    if (by.row_parts * by.panel_parts < tasks)
-        by.panel_parts = max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panels));
+    const int64_t weights = panels * width * max_i64(inputs, 1), threads = plan->problem.threads;
+    const int64_t most = max_i64(weights * rows / TASK_PRODUCTS, weights / TASK_WEIGHTS);
+    const int64_t tasks = max_i64(1, min_i64(4 * threads, most));
+    struct product_division by = {.tiles = max_i64(1, ceil_div(rows, values)),
+                                  .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS)),
+                                  .streams = rows <= values / 4 ? PRODUCT_WIDE : 1};
+    by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 2);
+    by.row_parts = max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / values));
+    by.panel_parts =
+        max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panels / by.streams));
+    balance(&by, panels, threads);
     return by;
 }
 

@@ -32,10 +32,12 @@ enum product_param {
 /* Floats from one row of a block of x to the next: an odd number of cache lines, so that a tile's rows are in different sets. */
 #define PRODUCT_STRIDE (PRODUCT_MAX_DEPTH + 16)
 #define PRODUCT_MAX_ROWS 128 /* most rows of a task */
+#define PRODUCT_WIDE 4       /* panels that a tile of a few rows reads at the same time */
 
 /* The division of a product into tasks: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {
     int64_t tiles, row_parts, panel_parts;
+    int64_t streams; /* panels that are read at the same time */
 };
 
 /* The division of a product of `rows` rows and `panels` panels with `inputs` inputs. */

@@ -15,7 +15,7 @@
 #define LINE 16 /* floats of a cache line */
 
 /* Rows of a tile with WIDE panels: its sums, one weight and the rows' values of x must fit into the registers. */
-enum { WIDE = 4 };
+enum { WIDE = PRODUCT_WIDE };
 #if REGISTERS == 32
 #define WIDE_ROWS 3
 #else
@@ -27,7 +27,9 @@ struct tile {
     const float *x, *weights;
     int64_t depth;   /* inputs */
     int64_t panel;   /* floats from one panel to the next */
-    int64_t ahead;   /* floats to the weights that are prefetched, 0: none */
+    const float *ahead; /* weights that are prefetched, STEP inputs at a time: the lines ... */
+    int64_t more;       /* ... there and this many floats behind */
+    int64_t advance;    /* floats that `ahead` advances at a time */
     int64_t outputs; /* of y from the tile's first one on */
     float *y;
     const float *bias, *residual; /* NULL: none */
@@ -135,12 +137,17 @@ INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum
 /* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
 INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
-    const int64_t ahead = tile->ahead;
+    const float *ahead = tile->ahead;
+    const int64_t more = tile->more, advance = tile->advance;
     vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t c = 0; c < tile->depth; c += STEP, x += STEP, weights += STEP * 2 * LANES) {
-        for (int i = 0; i < STEP * 2 * LANES; i += LINE) __builtin_prefetch(weights + ahead + i, 0, 2);
+        for (int i = 0; i < STEP * LANES; i += LINE) {
+            __builtin_prefetch(ahead + i, 0, 2);
+            __builtin_prefetch(ahead + i + more, 0, 2);
+        }
+        ahead += advance;
         simd_multiply(STEP, 1, rows, vectors, PRODUCT_STRIDE, x, x, weights, sum);
     }
     if (vectors == 1) {
@@ -221,21 +228,29 @@ static void fill_block(const struct task *task, int64_t c, int64_t depth) {
     }
 }
 
+/* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Other tiles prefetch
+ * what they load anyway, which costs nothing. */
+static inline void set_ahead(const struct task *task, struct tile *tile, int64_t i) {
+    const bool is_alone = task->tile_end - task->tile == 1;
+    tile->more = is_alone ? STEP * LANES : 0;
+    tile->advance = is_alone || i >= 2 ? 2 * STEP * LANES : STEP * LANES;
+    tile->ahead = tile->weights + (i < 2 ? tile->panel + i * (tile->panel / 2) : 0);
+}
+
 /* Computes all tiles of the task for one panel, or WIDE panels. */
 static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
     const struct dnn_call *call = task->call;
     const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
     tile->outputs = task->plan->problem.k - k;
     tile->bias = call->bias ? call->bias + k : NULL;
-    tile->ahead = panel + 1 < task->panel_end ? tile->panel : 0;
     for (int64_t i = task->tile; i < task->tile_end; i++) {
         const int64_t n = first_row(task, i), rows = first_row(task, i + 1) - n;
         tile->x = task->block + (n - row) * PRODUCT_STRIDE;
         tile->y = call->y + n * call->y_stride + k;
         if (call->residual) tile->residual = call->residual + n * call->residual_stride + k;
+        set_ahead(task, tile, i - task->tile);
         if (is_wide) wide[rows](tile);
         else multiply[rows][tile->outputs > LANES](tile);
-        tile->ahead = 0;
     }
 }
 
