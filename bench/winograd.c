@@ -1,5 +1,5 @@
 /*
- * Checks and times the Winograd and the linear implementations alone, without the rest of SOL.
+ * Checks and times Winograd and products (linear layers) alone, without the rest of SOL.
  *
  *   winograd check [n]              compares n random shapes per instruction set with naive loops in double
  *   winograd conv [isa [threads]]   rounding errors; then best of many runs, as percent of the measured peak, with the flops
@@ -17,7 +17,7 @@
 #include "dnn/dnn.h"
 #include "dnn/list.h"
 
-extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_linear;
+extern const struct dnn_impl dnn_winograd4, dnn_winograd2, dnn_product;
 
 static double now(void) {
     struct timespec time;
@@ -264,11 +264,11 @@ static void count_pixels(void *user, int64_t n, int64_t k_block, int64_t pixel, 
 }
 
 static int check_case(const struct dnn_isa *isa, const struct dnn_impl *impl, double limit) {
-    struct dnn_problem p = random_problem(isa, impl == &dnn_linear ? DNN_LINEAR : DNN_CONV);
-    const int64_t batch = impl == &dnn_linear ? pick(0, 40) : pick(0, 3);
+    struct dnn_problem p = random_problem(isa, impl == &dnn_product ? DNN_LINEAR : DNN_CONV);
+    const int64_t batch = impl == &dnn_product ? pick(0, 40) : pick(0, 3);
     struct bench b;
     make_bench(&b, isa, impl, &p, batch, pick(0, 1) * 3);
-    if (impl != &dnn_linear) b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
+    if (impl != &dnn_product) b.call.epilogue = count_pixels, b.call.epilogue_user = &b;
     epilogue_pixels = 0;
     clear_padding(&b);
     run_bench(&b);
@@ -290,7 +290,7 @@ static int check_case(const struct dnn_isa *isa, const struct dnn_impl *impl, do
 static int check_nan(const struct dnn_isa *isa, const struct dnn_impl *impl) {
     int wrong = 0;
     for (int act = DNN_ACT_NONE; act <= DNN_ACT_CLAMP; act++) {
-        struct dnn_problem p = random_problem(isa, impl == &dnn_linear ? DNN_LINEAR : DNN_CONV);
+        struct dnn_problem p = random_problem(isa, impl == &dnn_product ? DNN_LINEAR : DNN_CONV);
         p.act = (enum dnn_act)act;
         p.prologue = false;
         p.oh = p.h, p.ow = p.w, p.pt = p.pl = p.kind == DNN_LINEAR ? 0 : 1;
@@ -307,7 +307,7 @@ static int check_nan(const struct dnn_isa *isa, const struct dnn_impl *impl) {
 }
 
 static int check(int n_cases) {
-    static const struct dnn_impl *const impls[] = {&dnn_winograd4, &dnn_winograd2, &dnn_linear};
+    static const struct dnn_impl *const impls[] = {&dnn_winograd4, &dnn_winograd2, &dnn_product};
     int n_wrong = 0;
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++)
         for (int i = 0; i < COUNT(impls) && cpu_has(isa); i++) {
@@ -489,7 +489,7 @@ static void time_linears(const struct dnn_isa *isa, double peak) {
                                 .dh = 1,
                                 .dw = 1};
         struct bench b;
-        make_bench(&b, isa, &dnn_linear, &p, batch, 0);
+        make_bench(&b, isa, &dnn_product, &p, batch, 0);
         double time = time_bench(&b), flops = 2.0 * c * k * batch;
         printf("linear %5d->%4d batch %3d: %8.3f ms, cost model %8.3f ms, %5.1f GB/s of weights, "
                "%3.0f%% of peak\n",

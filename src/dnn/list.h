@@ -24,7 +24,6 @@
     OWN(grouped, grouped)           \
     OWN(direct, direct)             \
     OWN(product, product)           \
-    OWN(linear, linear)             \
     VENDOR(onednn, onednn)          \
     VENDOR(openblas, openblas)
 

@@ -97,7 +97,7 @@ static const char *refuse(const struct dnn_problem *p) {
 }
 
 /*
- * Cost model, as linear.c's, measured by bench/libraries.c (0.3.34). For several rows the library copies the weights at every
+ * Cost model, as product.c's, measured by bench/libraries.c (0.3.34). For several rows the library copies the weights at every
  * call (copied_bytes_per_s).
  */
 static const double multiply_efficiency = 0.75;

@@ -57,7 +57,7 @@ struct product_division product_divide(const struct dnn_plan *plan, int64_t rows
     const int64_t tasks = max_i64(1, min_i64(4 * threads, most));
     struct product_division by = {.tiles = max_i64(1, ceil_div(rows, values)),
                                   .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS)),
-                                  .streams = rows <= values / 4 ? PRODUCT_WIDE : 1};
+                                  .streams = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1};
     by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 2);
     by.row_parts = max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / values));
     by.panel_parts =

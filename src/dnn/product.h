@@ -32,7 +32,8 @@ enum product_param {
 /* Floats from one row of a block of x to the next: an odd number of cache lines, so that a tile's rows are in different sets. */
 #define PRODUCT_STRIDE (PRODUCT_MAX_DEPTH + 16)
 #define PRODUCT_MAX_ROWS 128 /* most rows of a task */
-#define PRODUCT_WIDE 4       /* panels that a tile of a few rows reads at the same time */
+#define PRODUCT_FEW 3        /* rows of a tile that reads several panels at the same time ... */
+#define PRODUCT_WIDE 4       /* ... up to so many */
 
 /* The division of a product into tasks: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {

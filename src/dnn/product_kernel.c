@@ -14,15 +14,14 @@
 
 #define LINE 16 /* floats of a cache line */
 
-/* Rows of a tile with WIDE panels: its sums, one weight and the rows' values of x must fit into the registers. */
-enum { WIDE = PRODUCT_WIDE };
+/* Panels of a tile of up to PRODUCT_FEW rows: its sums, one weight and the rows' values of x must fit into the registers. */
 #if REGISTERS == 32
-#define WIDE_ROWS 3
+#define WIDE(rows) PRODUCT_WIDE
 #else
-#define WIDE_ROWS 1
+#define WIDE(rows) ((rows) == 1 ? PRODUCT_WIDE : 2)
 #endif
 
-/* One tile: its rows of x, a part of the inputs, and one panel, or WIDE panels. */
+/* One tile: its rows of x, a part of the inputs, and one panel, or WIDE(rows). */
 struct tile {
     const float *x, *weights;
     int64_t depth;   /* inputs */
@@ -160,28 +159,26 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     }
 }
 
-/* A few rows, WIDE panels. */
+/* A few rows, WIDE(rows) panels. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
     const int64_t panel = tile->panel;
-    vec sum[WIDE_ROWS][2 * WIDE];
+    const int vectors = 2 * WIDE(rows);
+    vec sum[PRODUCT_FEW * 2 * PRODUCT_WIDE];
     UNROLL
-    for (int r = 0; r < rows; r++) {
-        UNROLL
-        for (int v = 0; v < 2 * WIDE; v++) sum[r][v] = (vec){0};
-    }
+    for (int i = 0; i < rows * vectors; i++) sum[i] = (vec){0};
     for (int64_t c = 0; c < tile->depth; c++, x++, weights += 2 * LANES) {
-        vec value[WIDE_ROWS];
+        vec value[PRODUCT_FEW];
         UNROLL
         for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * PRODUCT_STRIDE]);
         UNROLL
-        for (int v = 0; v < 2 * WIDE; v++) {
+        for (int v = 0; v < vectors; v++) {
             const vec w = vec_load(weights + v / 2 * panel + v % 2 * LANES);
             UNROLL
-            for (int r = 0; r < rows; r++) sum[r][v] += value[r] * w;
+            for (int r = 0; r < rows; r++) sum[r * vectors + v] += value[r] * w;
         }
     }
-    finish_tile(rows, 2 * WIDE, tile, sum[0]);
+    finish_tile(rows, vectors, tile, sum);
 }
 
 typedef void multiply_fn(const struct tile *tile);
@@ -192,13 +189,13 @@ typedef void multiply_fn(const struct tile *tile);
 #define MULTIPLY_WIDE(rows) \
     static void wide##rows(const struct tile *tile) { multiply_wide(rows, tile); }
 SIMD_UP_TO(VALUES, MULTIPLY)
-SIMD_UP_TO(WIDE_ROWS, MULTIPLY_WIDE)
+SIMD_UP_TO(PRODUCT_FEW, MULTIPLY_WIDE)
 
 /* multiply[rows][vectors - 1], wide[rows] */
 #define ENTRY(rows) {multiply##rows##_1, multiply##rows##_2},
 #define ENTRY_WIDE(rows) wide##rows,
 static multiply_fn *const multiply[VALUES + 1][2] = {{NULL}, SIMD_UP_TO(VALUES, ENTRY)};
-static multiply_fn *const wide[WIDE_ROWS + 1] = {NULL, SIMD_UP_TO(WIDE_ROWS, ENTRY_WIDE)};
+static multiply_fn *const wide[PRODUCT_FEW + 1] = {NULL, SIMD_UP_TO(PRODUCT_FEW, ENTRY_WIDE)};
 
 /* ---- Tasks ---- */
 
@@ -237,7 +234,7 @@ static inline void set_ahead(const struct task *task, struct tile *tile, int64_t
     tile->ahead = tile->weights + (i < 2 ? tile->panel + i * (tile->panel / 2) : 0);
 }
 
-/* Computes all tiles of the task for one panel, or WIDE panels. */
+/* Computes all tiles of the task for one panel, or for WIDE(rows) of them. */
 static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
     const struct dnn_call *call = task->call;
     const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
@@ -270,10 +267,10 @@ static void run_part(const struct task *task, int64_t part) {
     const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
     fill_block(task, c, depth);
     for (int64_t panel = task->panel; panel < task->panel_end;) {
-        const bool is_wide = rows <= WIDE_ROWS && panel + WIDE <= task->panel_end;
+        const bool is_wide = rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end;
         tile.weights = weights + panel * size;
         multiply_panels(task, &tile, panel, is_wide);
-        panel += is_wide ? WIDE : 1;
+        panel += is_wide ? WIDE(rows) : 1;
     }
 }
 
