@@ -51,6 +51,7 @@
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \
     X(recurrent_kernel_c, "src/dnn/recurrent_kernel.c", "recurrent", 1)                      \
+    X(product_copy_h, "src/dnn/product_copy.h", "product", 0)                                \
     X(step_c, "src/dnn/step.c", "", 0)                                                       \
     X(library_h, "src/deploy/library.h", "", 0)                                              \
     X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \

@@ -21,20 +21,35 @@
 
 #include "base/base.h"
 
-enum dnn_kind { DNN_CONV, DNN_LINEAR };
+enum dnn_kind { DNN_CONV, DNN_LINEAR, DNN_MATMUL };
 enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
 
-/* One conv or linear. All is known at compile time except the batch and, if `open`, the sizes of the images.
+/*
+ * Indices into dnn_problem.matrix, of a matmul: strides of a, b and y in elements, and the rows of one product. Then, for each dim
+ * of products, their number and the strides; the number is 0 behind the last dim. The first number (the rows, if there is no dim)
+ * follows from the rows of a call.
+ */
+enum dnn_matrix { DNN_A_ROW, DNN_A_COLUMN, DNN_B_ROW, DNN_B_COLUMN, DNN_Y_ROW, DNN_ROWS, DNN_DIMS };
+enum dnn_matrix_dim { DNN_DIM_SIZE, DNN_DIM_A, DNN_DIM_B, DNN_DIM_Y, DNN_DIM_FIELDS };
+enum {
+    DNN_MAX_DIMS = SOL_MAX_RANK - 2,
+    DNN_N_MATRIX = DNN_DIMS + DNN_MAX_DIMS * DNN_DIM_FIELDS,
+};
+
+/* One conv, linear or matmul. All is known at compile time except the batch and, if `open`, the sizes of the images.
  *   y[n,k,i,j] = act(bias[k] + sum_{c,r,s} P(x[n, c, i*sh - pt + r*dh, j*sw - pl + s*dw]) * w[k,c,r,s] + residual[n,k,i,j])
  * with P(v) = v without prologue, else max(v*scale[c] + shift[c], prologue_min). The prologue applies to the values of x,
  * not to the zero padding (pt, pl) around them.
  * Linear: y[n,k] = act(bias[k] + sum_c x[n,c]*w[k,c] + residual[n,k]); all tensors are plain and dense, n counts rows.
+ * Matmul, a product of two computed tensors: y[.., i, k] = act(sum_c a[.., i, c] * b[.., c, k] + residual[.., i, k]). a is x of
+ * struct dnn_call, b the weight. `matrix` has their strides, so that either may be transposed or a part of another tensor;
+ * the residual is dense. Rows are counted through all products.
  *
  * h, w: size of x; oh, ow: of y; kh, kw: of the kernel; sh, sw: strides; dh, dw: dilations (1: none); pt, pl: padding at the top
  * and left. Padding at the bottom and right follows from oh and ow.
  *
- * Fields as X(kind of value, type, name). The struct and dnn_print_problem are generated from this list.
- * INT: integer, enum or bool. C_MAP, K_MAP: NULL, or an array of `c` or `k` ints. */
+ * Fields as X(kind of value, type, name, array). The struct and dnn_print_problem are generated from this list.
+ * INT: integer, enum or bool. INTS: an array of integers. C_MAP, K_MAP: NULL, or an array of `c` or `k` ints. */
 #define DNN_PROBLEM(X)                                                                             \
     X(INT, enum dnn_kind, kind)                                                                    \
     /* Element types in which x, y and the weight are stored. Only implementations with `any_type` get others than SOL_F32. */\
@@ -59,16 +74,17 @@ enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
     X(INT, bool, residual_plain) /* else blocked */                                                \
     X(FLOAT, float, prologue_min) /* -INFINITY: no clamp */                                        \
     X(INT, enum dnn_act, act)                                                                      \
-    X(FLOAT, float, act_min) X(FLOAT, float, act_max) /* for DNN_ACT_CLAMP */
+    X(FLOAT, float, act_min) X(FLOAT, float, act_max) /* for DNN_ACT_CLAMP */                      \
+    X(INTS, int64_t, matrix, [DNN_N_MATRIX]) /* of a matmul */
 struct dnn_problem {
-#define DNN_FIELD(kind, type, name) type name;
+#define DNN_FIELD(kind, type, name, ...) type name __VA_ARGS__;
     DNN_PROBLEM(DNN_FIELD)
 #undef DNN_FIELD
 };
 
 /* Pointers and sizes of one call. The strides are elements from one sample to the next: a sample is dense, but there may
- * be gaps between samples (slices of a concat). Linear: a sample is a row. x, y and weight point to elements of x_type, y_type
- * and w_type of the problem. */
+ * be gaps between samples (slices of a concat). Linear: a sample is a row. Matmul: a row of a product is one of the residual; the
+ * strides of x and y are in the problem. x, y and weight point to elements of x_type, y_type and w_type of the problem. */
 struct dnn_call {
     const float *x, *residual;
     const float *packed, *weight; /* written by pack; the framework's, only if packed_size is 0 */
@@ -78,7 +94,7 @@ struct dnn_call {
     /* The epilogue; NULL: none. An implementation calls it exactly once per finished region of y (after
      * bias, residual and act), while the region is in the cache; the regions cover y and may come in any
      * order. It works in place. Region: pixels [pixel, pixel + n_pixels) of channel block k_block of
-     * sample n, where pixel = row * ow + column. Linear: outputs [pixel, pixel + n_pixels) of row n;
+     * sample n, where pixel = row * ow + column. Linear, matmul: outputs [pixel, pixel + n_pixels) of row n;
      * k_block is 0. */
     void (*epilogue)(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels);
     void *epilogue_user;

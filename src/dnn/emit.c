@@ -19,7 +19,7 @@
 /* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->in[0]->dtype != SOL_F32) return false;
-    if (conv->kind == LAYER_linear) return true;
+    if (conv->kind == LAYER_linear || conv->kind == LAYER_matmul) return true;
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
     int64_t in = size_value(conv->in[0]->dim[1]) / groups,
@@ -46,7 +46,7 @@ static int stored_channels(const struct tensor *t) {
     return t->layout.block ? t->layout.stored : const_dim(t, 1);
 }
 
-static bool is_open(const struct layer *conv) {
+static bool is_open_conv(const struct layer *conv) {
     const struct tensor *x = conv->in[0];
     return conv->kind == LAYER_conv && !size_is_const(size_mul(x->dim[2], x->dim[3]));
 }
@@ -61,7 +61,7 @@ static void set_images(const struct plan *plan, const struct tensor *x, const st
                        struct dnn_problem *p) {
     int64_t symbols[SIZE_SYMBOLS];
     plan_expect(plan, 1, symbols);
-    p->open = is_open(y->producer);
+    p->open = is_open_conv(y->producer);
     p->h = expect_dim(x, 2, symbols), p->w = expect_dim(x, 3, symbols);
     p->oh = expect_dim(y, 2, symbols), p->ow = expect_dim(y, 3, symbols);
 }
@@ -104,6 +104,102 @@ static void fill_linear(const struct plan *plan, const struct cluster *cluster,
     p->x_plain = p->y_plain = p->residual_plain = true;
 }
 
+/* ---- Matmuls ---- */
+
+/* The sizes of a matmul: of struct dnn_problem, as formulas. */
+struct matrix_sizes {
+    struct size k, c, at[DNN_N_MATRIX];
+};
+
+/* Elements between neighbours along dim d of operand i, which is dim axis[d] of x or w; 0 if the operand is broadcast there. */
+static struct size find_stride(const struct build *b, const struct cluster *cluster, int i, int d) {
+    const struct dnn_fusion *f = cluster->dnn;
+    const struct tensor *t = i ? f->w : f->x;
+    return b->plan->storage[t->id].stride[f->axis[i][d]];
+}
+
+/* Fills the sizes and strides of dim d of the output, which is one of products. */
+static void fill_dim(const struct build *b, const struct cluster *cluster, const struct tensor *y,
+                     int d, struct size *at) {
+    const enum dnn_matrix_dim field[] = {DNN_DIM_A, DNN_DIM_B};
+    at[DNN_DIM_SIZE] = y->dim[d];
+    at[DNN_DIM_Y] = b->plan->storage[y->id].stride[d];
+    for (int i = 0; i < 2; i++) {
+        const struct tensor *operand = cluster->dnn->anchor->in[i];
+        const int own = d - (y->rank - operand->rank);
+        const bool is_shared = own < 0 || !size_equal(operand->dim[own], y->dim[d]);
+        at[field[i]] = is_shared ? size_const(0) : find_stride(b, cluster, i, own);
+    }
+}
+
+static bool is_product(struct size whole, struct size n, struct size stride) {
+    return size_equal(whole, size_mul(n, stride));
+}
+
+/* Dims of products that follow each other without gaps become one: the rows, if all of them use one b; else a dim. Fewer and larger
+ * products pack less. Returns the number of dims that are left. */
+static int merge_dims(struct size *at, int n) {
+    while (n) {
+        struct size *last = at + DNN_DIMS + (n - 1) * DNN_DIM_FIELDS;
+        if (!size_is(last[DNN_DIM_B], 0) ||
+            !is_product(last[DNN_DIM_A], at[DNN_ROWS], at[DNN_A_ROW]) ||
+            !is_product(last[DNN_DIM_Y], at[DNN_ROWS], at[DNN_Y_ROW]))
+            break;
+        at[DNN_ROWS] = size_mul(at[DNN_ROWS], last[DNN_DIM_SIZE]);
+        n--;
+    }
+    return n;
+}
+
+/* `y` is the cluster's output. */
+static void find_matrices(const struct build *b, const struct cluster *cluster,
+                          const struct tensor *y, struct matrix_sizes *out) {
+    const struct layer *l = cluster->dnn->anchor;
+    const int ar = l->in[0]->rank, br = l->in[1]->rank;
+    struct size *at = out->at;
+    out->k = y->dim[y->rank - 1];
+    out->c = l->in[0]->dim[ar - 1];
+    for (int i = 0; i < DNN_N_MATRIX; i++) at[i] = size_const(0);
+    at[DNN_A_ROW] = find_stride(b, cluster, 0, ar - 2);
+    at[DNN_A_COLUMN] = find_stride(b, cluster, 0, ar - 1);
+    at[DNN_B_ROW] = find_stride(b, cluster, 1, br - 2);
+    at[DNN_B_COLUMN] = find_stride(b, cluster, 1, br - 1);
+    at[DNN_Y_ROW] = b->plan->storage[y->id].stride[y->rank - 2];
+    at[DNN_ROWS] = y->dim[y->rank - 2];
+    for (int d = 0; d < y->rank - 2; d++)
+        fill_dim(b, cluster, y, d, at + DNN_DIMS + d * DNN_DIM_FIELDS);
+    const int n = merge_dims(at, y->rank - 2);
+    for (int i = DNN_DIMS + n * DNN_DIM_FIELDS; i < DNN_N_MATRIX; i++) at[i] = size_const(0);
+}
+
+/* Are there sizes that a call decides, besides the first one, which follows from the rows? */
+static bool is_open_matmul(const struct matrix_sizes *m) {
+    const int first = size_is(m->at[DNN_DIMS], 0) ? DNN_ROWS : DNN_DIMS;
+    bool open = !size_is_const(m->k) || !size_is_const(m->c);
+    for (int i = 0; i < DNN_N_MATRIX; i++) open |= i != first && !size_is_const(m->at[i]);
+    return open;
+}
+
+static int expect_int(const struct size *size, const int64_t *symbols) {
+    return (int)max_i64(0, min_i64(INT32_MAX, size_eval(size, symbols)));
+}
+
+static void fill_matmul(const struct build *b, const struct cluster *cluster,
+                        const struct matrix_sizes *m, struct dnn_problem *p) {
+    const struct tensor *y = cluster->dnn->anchor->out[0];
+    int64_t symbols[SIZE_SYMBOLS];
+    plan_expect(b->plan, cluster->micro_batch, symbols);
+    struct size rows = ir_count(y, 0, y->rank - 1);
+    p->batch_hint = max_i64(1, size_eval(&rows, symbols));
+    p->kind = DNN_MATMUL;
+    p->open = is_open_matmul(m);
+    p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
+    p->k = p->k_model = expect_int(&m->k, symbols);
+    p->c = p->c_model = expect_int(&m->c, symbols);
+    p->x_plain = p->y_plain = p->residual_plain = true;
+    for (int i = 0; i < DNN_N_MATRIX; i++) p->matrix[i] = size_eval(&m->at[i], symbols);
+}
+
 static void fill_act(const struct layer *act, struct dnn_problem *p) {
     p->act = !act ? DNN_ACT_NONE : act->kind == LAYER_relu ? DNN_ACT_RELU : DNN_ACT_CLAMP;
     if (p->act != DNN_ACT_CLAMP) return;
@@ -111,10 +207,18 @@ static void fill_act(const struct layer *act, struct dnn_problem *p) {
     p->act_max = (float)act->attr.max;
 }
 
-static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster) {
+/* The cluster's output. */
+static struct tensor *find_output(const struct cluster *cluster) {
+    return cluster->layers.at[cluster->layers.n - 1]->out[0];
+}
+
+static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster,
+                                       const struct matrix_sizes *matrices) {
     struct dnn_problem p = {
         .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
-    if (cluster->dnn->anchor->kind == LAYER_conv) fill_conv(b, cluster, &p);
+    const enum layer_kind kind = cluster->dnn->anchor->kind;
+    if (kind == LAYER_conv) fill_conv(b, cluster, &p);
+    else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
     else fill_linear(b->plan, cluster, &p);
     p.bias = cluster->dnn->anchor->n_in > 2;
     p.residual = cluster->dnn->residual != NULL;
@@ -138,13 +242,18 @@ static const char *refuse(const struct build *b, const struct dnn_impl *impl,
     return dnn_refuse(impl, p);
 }
 
+static const char *name_kind(const struct dnn_problem *p) {
+    static const char *const names[] = {"conv", "linear", "matmul"};
+    return names[p->kind];
+}
+
 static void report_choice(struct build *b, const struct sol_candidate *candidate,
                           const struct dnn_plan *best) {
     const struct dnn_problem *p = &best->problem;
     for (const struct sol_candidate *c = candidate; c < candidate + DNN_N_IMPLS; c++)
         if (c->refusal) text_add(&b->report, "    %s refuses: %s\n", c->name, c->refusal);
         else text_add(&b->report, "    %s: estimated %.1f us\n", c->name, c->seconds * 1e6);
-    if (p->kind == DNN_LINEAR)
+    if (p->kind != DNN_CONV)
         text_add(&b->report, "    -> %s %d->%d\n", best->impl->name, p->c, p->k);
     else
         text_add(&b->report, "    -> %s %dx%d/%d %d->%d @%dx%d groups %d\n", best->impl->name,
@@ -184,9 +293,7 @@ static enum sol_status choose(struct build *b, const struct dnn_problem *p,
                               struct sol_candidate *candidate, struct dnn_plan *best) {
     struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_N_IMPLS);
     int n = find_plans(b, p, isa, candidate, plans), near = 0;
-    if (!n)
-        return fail(SOL_EUNSUPPORTED, "no kernel takes this %s",
-                    p->kind == DNN_CONV ? "conv" : "linear");
+    if (!n) return fail(SOL_EUNSUPPORTED, "no kernel takes this %s", name_kind(p));
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
     if (is_deterministic(b)) near = 1;
     *best = plans[tune && near > 1 ? tune(b->arena, plans, near) : find_own(plans, n)];
@@ -215,55 +322,65 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
 
 /* Elements from one sample of t to the next. Samples of a conv may have gaps between them (in a concat); the rows of a linear
  * layer are dense. */
-static struct size batch_stride(const struct build *b, const struct tensor *t, bool linear) {
+static struct size batch_stride(const struct build *b, const struct tensor *t, bool is_conv) {
     if (!t) return size_const(0);
-    return linear ? t->dim[t->rank - 1] : b->plan->storage[t->id].stride[0];
+    return is_conv ? b->plan->storage[t->id].stride[0] : t->dim[t->rank - 1];
 }
 
 static struct size count_flops(const struct cluster *cluster) {
-    const struct tensor *y = cluster->dnn->anchor->out[0], *w = cluster->dnn->anchor->in[1];
+    const struct layer *l = cluster->dnn->anchor;
+    const struct tensor *y = l->out[0], *w = l->in[1];
     int64_t reduction = 1;
+    if (l->kind == LAYER_matmul)
+        return size_scale(size_mul(ir_elements(y), w->dim[w->rank - 2]), 2);
     for (int d = 1; d < w->rank; d++) reduction *= size_value(w->dim[d]);
     return size_scale(ir_elements(y), 2 * reduction);
 }
 
 static const char *name_step(struct build *b, const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    if (p->kind == DNN_LINEAR) return arena_printf(b->arena, "linear %d->%d", p->c, p->k);
+    if (p->kind != DNN_CONV) return arena_printf(b->arena, "%s %d->%d", name_kind(p), p->c, p->k);
     return arena_printf(b->arena, "conv %s %dx%d/%d %d->%d @%dx%d", plan->impl->name, p->kh, p->kw,
                         p->sh, p->c_model, p->k_model, p->h, p->w);
+}
+
+/* The last arguments of a matmul's step. */
+static struct size find_size(const struct matrix_sizes *m, int i) {
+    return i < DNN_N_MATRIX ? m->at[i] : i == DNN_N_MATRIX ? m->k : m->c;
 }
 
 /* Appends the step that runs the plan. Its y is the cluster's output: the implementation writes it, then the epilogue works
  * on it in place. */
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
-                                struct buffer_ref packed, const struct step *epilogue) {
+                                const struct matrix_sizes *matrices, struct buffer_ref packed,
+                                const struct step *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *anchor = cluster->dnn->anchor;
-    const struct tensor *y = cluster->layers.at[cluster->layers.n - 1]->out[0];
-    bool linear = anchor->kind == LAYER_linear;
-    const bool open = is_open(anchor);
+    const struct tensor *y = find_output(cluster), *x = cluster->dnn->x;
+    const bool is_conv = anchor->kind == LAYER_conv, open = plan->problem.open;
     const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_last = DNN_N_ARGS + epilogue->n_arg,
-              n_arg = n_last + (open ? DNN_N_SIZES : 0);
+              n_arg = n_last + (open ? dnn_n_sizes(plan->problem.kind) : 0);
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
     struct size *arg = ARENA_ARRAY(b->arena, struct size, n_arg);
-    ptr[DNN_X] = build_ref(b, cluster->dnn->x);
+    ptr[DNN_X] = build_ref(b, x);
     ptr[DNN_PACKED] = packed;
-    ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : anchor->in[1]);
+    ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : cluster->dnn->w);
     ptr[DNN_BIAS] = build_ref(b, anchor->n_in > 2 ? anchor->in[2] : NULL);
     ptr[DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual);
     ptr[DNN_SCALE] = build_ref(b, cluster->dnn->scale);
     ptr[DNN_SHIFT] = build_ref(b, cluster->dnn->shift);
     ptr[DNN_Y] = build_ref(b, y);
-    arg[DNN_BATCH] = linear ? count_rows(cluster->dnn->x) : cluster->dnn->x->dim[0];
-    arg[DNN_X_STRIDE] = batch_stride(b, cluster->dnn->x, linear);
-    arg[DNN_Y_STRIDE] = batch_stride(b, y, linear);
-    arg[DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, linear);
+    arg[DNN_BATCH] = is_conv ? x->dim[0] : count_rows(y);
+    arg[DNN_X_STRIDE] = batch_stride(b, x, is_conv);
+    arg[DNN_Y_STRIDE] = batch_stride(b, y, is_conv);
+    arg[DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, is_conv);
     for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
     for (int i = DNN_N_ARGS; i < n_last; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
     for (int i = n_last; i < n_arg; i++)
-        arg[i] = (i < n_last + 2 ? anchor->in[0] : anchor->out[0])->dim[2 + (i - n_last) % 2];
+        arg[i] = is_conv
+                     ? (i < n_last + 2 ? anchor->in[0] : anchor->out[0])->dim[2 + (i - n_last) % 2]
+                     : find_size(matrices, i - n_last);
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .adapt = open ? dnn_step_adapt : NULL,
@@ -288,12 +405,15 @@ enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const s
                          dnn_tune *tune, const struct step *epilogue) {
     static const struct step none;
     struct dnn_work *work = ARENA_NEW(b->keep, struct dnn_work);
-    struct dnn_problem problem = make_problem(b, cluster);
+    struct matrix_sizes matrices;
+    if (cluster->dnn->anchor->kind == LAYER_matmul)
+        find_matrices(b, cluster, find_output(cluster), &matrices);
+    struct dnn_problem problem = make_problem(b, cluster, &matrices);
     struct buffer_ref packed = {.kind = BUFFER_NONE};
     struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
     TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
     work->finish = epilogue->data;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
-    return emit_run(b, cluster, work, candidate, packed, epilogue);
+    return emit_run(b, cluster, work, candidate, &matrices, packed, epilogue);
 }

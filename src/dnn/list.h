@@ -24,6 +24,7 @@
     OWN(grouped, grouped)           \
     OWN(direct, direct)             \
     OWN(product, product)           \
+    MORE(product, matmul)           \
     VENDOR(onednn, onednn)          \
     VENDOR(openblas, openblas)
 

@@ -1,7 +1,7 @@
 /*
- * Products of many rows: plan (division of the work, cost), packing.
+ * Products: plans (division of the work, cost), packing.
  *
- *   emit.c -> dnn_refuse_linear, plan;  step.c -> pack;  run/exec.c -> run, on ranges of tasks (product_kernel.c)
+ *   emit.c -> refuse, plan;  step.c -> pack;  run/exec.c -> run, on ranges of tasks (product_kernel.c)
  */
 #include "dnn/product.h"
 
@@ -14,34 +14,45 @@ static const double efficiency = 0.9;
 static const double core_bytes_per_s = 45e9;
 static const double memory_bytes_per_s = 60e9;
 
-/* ---- Plan ---- */
-
 /* A task computes at least this many products, or reads at least this many weights: about 5 us on a core with AVX-512, so that
  * scheduling it costs little. */
 enum { TASK_PRODUCTS = 512 << 10, TASK_WEIGHTS = 32 << 10 };
-enum { MAX_OUTPUTS = 1024 }; /* of a task: its part of y stays in L2 */
+enum { MAX_OUTPUTS = 1024 }; /* of a task of a linear layer: its part of y stays in L2 */
+
+static int64_t count_panels(const struct dnn_problem *p) { return ceil_div(p->k, 2 * p->lanes); }
+static int64_t count_tiles(const struct dnn_plan *plan, int64_t rows) {
+    return max_i64(1, ceil_div(rows, plan->kernels->values));
+}
+
+static void set_parts(struct dnn_plan *plan) {
+    plan->param[PRODUCT_PARTS] = max_i64(1, ceil_div(plan->problem.c, PRODUCT_DEPTH));
+    plan->param[PRODUCT_PANELS] = count_panels(&plan->problem);
+}
+
+/* ---- Division of a linear layer ---- */
 
 /*
- * Estimated time of a division, in quarters of the time that one tile takes for one panel: threads take whole tasks. To read a
+ * Estimated time of a division, in eighths of the time that one tile takes for one panel: threads take whole tasks. To read a
  * panel costs about a quarter of a tile more per task, to copy the rows of x half a panel.
  */
 static int64_t estimate(const struct product_division *by, int64_t panels, int64_t threads) {
     const int64_t rounds = ceil_div(by->row_parts * by->panel_parts, threads);
     const int64_t tiles = ceil_div(by->tiles, by->row_parts);
-    return rounds * (4 * tiles + 1) * (2 * ceil_div(panels, by->panel_parts) + 1) / 2;
+    return rounds * (4 * tiles + 1) * (2 * ceil_div(panels, by->panel_parts) + 1);
 }
 
 /* Tries some more parts than `least`, which are the fewest; the sizes of the parts may then be nearly equal. */
-static void balance(struct product_division *least, int64_t panels, int64_t threads) {
+static struct product_division balance(const struct product_division *least, int64_t panels,
+                                       int64_t most_panel_parts, int64_t threads) {
     struct product_division by = *least, best = *least;
     int64_t cost = estimate(&best, panels, threads);
     for (int64_t i = 0; i < 16; i++) {
         by.row_parts = min_i64(least->row_parts + i / 4, by.tiles);
-        by.panel_parts = min_i64(least->panel_parts + i % 4, max_i64(1, panels / by.streams));
+        by.panel_parts = min_i64(least->panel_parts + i % 4, most_panel_parts);
         const int64_t other = estimate(&by, panels, threads);
         if (other < cost) cost = other, best = by;
     }
-    *least = best;
+    return best;
 }
 
 /*
@@ -49,57 +60,51 @@ static void balance(struct product_division *least, int64_t panels, int64_t thre
  * panels, as each task copies its rows of x; but a task has two tiles or more, as it reads each of its panels once for all of
  * them. A task of a few rows has several panels (WIDE in product_kernel.c).
  */
-struct product_division product_divide(const struct dnn_plan *plan, int64_t rows, int64_t panels,
-                                       int64_t inputs) {
-    const int64_t values = plan->kernels->values, width = 2 * plan->problem.lanes;
-    const int64_t weights = panels * width * max_i64(inputs, 1), threads = plan->problem.threads;
+struct product_division product_divide(const struct dnn_plan *plan, int64_t rows) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t panels = plan->param[PRODUCT_PANELS], width = 2 * p->lanes;
+    const int64_t weights = panels * width * max_i64(p->c, 1);
     const int64_t most = max_i64(weights * rows / TASK_PRODUCTS, weights / TASK_WEIGHTS);
-    const int64_t tasks = max_i64(1, min_i64(4 * threads, most));
-    struct product_division by = {.tiles = max_i64(1, ceil_div(rows, values)),
-                                  .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS)),
-                                  .streams = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1};
+    const int64_t tasks = max_i64(1, min_i64(4 * p->threads, most));
+    const int64_t streams = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1;
+    const int64_t panel_parts = max_i64(1, panels / streams);
+    struct product_division by = {.tiles = count_tiles(plan, rows),
+                                  .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS))};
     by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 2);
-    by.row_parts = max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / values));
-    by.panel_parts =
-        max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panels / by.streams));
-    balance(&by, panels, threads);
-    return by;
+    by.row_parts =
+        max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / plan->kernels->values));
+    by.panel_parts = max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panel_parts));
+    return balance(&by, panels, max_i64(by.panel_parts, panel_parts), p->threads);
 }
+
+/* ---- Linear layers ---- */
 
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    int64_t *param = plan->param;
-    const int64_t step = plan->kernels->step, rows = max_i64(1, p->batch_hint);
-    param[PRODUCT_DEPTH] = PRODUCT_MAX_DEPTH;
-    param[PRODUCT_PARTS] = max_i64(1, ceil_div(p->c, PRODUCT_MAX_DEPTH));
-    param[PRODUCT_PANELS] = ceil_div(p->k, 2 * p->lanes);
-    plan->packed_size = (size_t)(round_up(p->c, step) * param[PRODUCT_PANELS] * 2 * p->lanes) *
-                        sizeof(float);
-    plan->n_pack_tasks = param[PRODUCT_PANELS];
-    plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
-
-    const double threads = p->threads, products = 2.0 * (double)(rows * p->c) * p->k;
+    const double threads = p->threads, rows = (double)max_i64(1, p->batch_hint);
     const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);
     const double rate = efficiency * dnn_flops_per_s(plan->kernels) * threads;
-    plan->cost = fmax((double)plan->packed_size / bytes_per_s, products / rate);
+    set_parts(plan);
+    plan->packed_size =
+        (size_t)(round_up(p->c, plan->kernels->step) * count_panels(p) * 2 * p->lanes) *
+        sizeof(float);
+    plan->n_pack_tasks = count_panels(p);
+    plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
+    plan->cost = fmax((double)plan->packed_size / bytes_per_s, 2 * rows * p->c * p->k / rate);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     if (!batch) return 0;
-    const struct product_division by =
-        product_divide(plan, batch, plan->param[PRODUCT_PANELS], plan->problem.c);
+    const struct product_division by = product_divide(plan, batch);
     return by.row_parts * by.panel_parts;
 }
-
-/* ---- Packing ---- */
 
 /* Pack task: a panel, all its parts. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t width = 2 * p->lanes, step = plan->kernels->step;
-    for (int64_t c = 0; c < p->c; c += plan->param[PRODUCT_DEPTH]) {
-        const int64_t depth = min_i64(plan->param[PRODUCT_DEPTH], p->c - c);
-        const int64_t stored = round_up(depth, step);
+    for (int64_t c = 0; c < p->c; c += PRODUCT_DEPTH) {
+        const int64_t depth = min_i64(PRODUCT_DEPTH, p->c - c), stored = round_up(depth, step);
         float *to = packed + (c * plan->param[PRODUCT_PANELS] + task * stored) * width;
         for (int64_t i = 0; i < stored; i++)
             for (int64_t j = 0; j < width; j++) {
@@ -109,8 +114,6 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
     }
 }
 
-/* ---- Run ---- */
-
 DNN_RUN(product)
 
 const struct dnn_impl dnn_product = {.name = "product",
@@ -119,3 +122,74 @@ const struct dnn_impl dnn_product = {.name = "product",
                                      .pack = pack,
                                      .n_tasks = n_tasks,
                                      .run = run_product};
+
+/* ---- Matmuls ---- */
+
+/*
+ * As `estimate`, for n products: to copy the rows of x for a task costs a quarter of a panel, to pack a panel of b half a tile. A
+ * quarter of a round is lost at the end, when some threads have no more tasks.
+ */
+static int64_t estimate_products(const struct product_division *by, int64_t panels, int64_t n,
+                                 int64_t threads) {
+    const int64_t rounds = ceil_div(n * by->row_parts * by->panel_parts, threads);
+    const int64_t tiles = ceil_div(by->tiles, by->row_parts);
+    const int64_t part = ceil_div(panels, by->panel_parts);
+    return (4 * rounds + 1) * (4 * tiles * part + tiles + 2 * part + 2);
+}
+
+/* The division of each of n products: the cheapest one of those that keep a task's panels of b in scratch. */
+static struct product_division divide_products(const struct dnn_plan *plan, int64_t rows,
+                                               int64_t n) {
+    static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
+    const int64_t panels = plan->param[PRODUCT_PANELS], threads = plan->problem.threads;
+    const int64_t least = ceil_div(panels * 2 * plan->problem.lanes, PRODUCT_MAX_PACKED);
+    struct product_division by = {count_tiles(plan, rows), 1, least}, best = by;
+    int64_t cost = estimate_products(&by, panels, n, threads);
+    for (size_t r = 0; r < COUNT(counts) && counts[r] <= by.tiles && n < 8 * threads; r++)
+        for (size_t k = 0; k < COUNT(counts) && counts[k] * least <= panels; k++) {
+            by.row_parts = counts[r], by.panel_parts = counts[k] * least;
+            const int64_t other = estimate_products(&by, panels, n, threads);
+            if (other < cost) cost = other, best = by;
+        }
+    return best;
+}
+
+struct product_matrices product_count(const struct dnn_plan *plan, int64_t batch) {
+    const struct dnn_problem *p = &plan->problem;
+    struct product_matrices of = {.n = 1, .rows = batch};
+    while (of.n_dims < DNN_MAX_DIMS && p->matrix[DNN_DIMS + of.n_dims * DNN_DIM_FIELDS])
+        of.n_dims++;
+    if (of.n_dims) of.rows = p->matrix[DNN_ROWS], of.n = batch / of.rows;
+    of.by = divide_products(plan, of.rows, of.n);
+    const int64_t parts = of.n * of.by.row_parts * of.by.panel_parts;
+    of.tasks = min_i64(parts, max_i64(1, batch * p->k * p->c / TASK_PRODUCTS));
+    return of;
+}
+
+static const char *refuse_matmul(const struct dnn_problem *p) {
+    return p->kind != DNN_MATMUL ? "not a matmul" : NULL;
+}
+
+static void plan_matmul(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const double products = 2.0 * (double)max_i64(1, p->batch_hint) * p->c * p->k;
+    const int64_t width = 2 * p->lanes, depth = min_i64(PRODUCT_DEPTH, p->c);
+    set_parts(plan);
+    const int64_t panels = min_i64(count_panels(p), PRODUCT_MAX_PACKED / width);
+    const int64_t packed = panels * round_up(depth, plan->kernels->step) * width;
+    plan->packed_size = 0;
+    plan->scratch_size = (size_t)(PRODUCT_MAX_ROWS * PRODUCT_STRIDE + packed) * sizeof(float);
+    plan->cost = products / (efficiency * dnn_flops_per_s(plan->kernels) * p->threads);
+}
+
+static int64_t n_matmul_tasks(const struct dnn_plan *plan, int64_t batch) {
+    return batch && plan->problem.k ? product_count(plan, batch).tasks : 0;
+}
+
+DNN_RUN(matmul)
+
+const struct dnn_impl dnn_matmul = {.name = "matmul",
+                                    .refuse = refuse_matmul,
+                                    .plan = plan_matmul,
+                                    .n_tasks = n_matmul_tasks,
+                                    .run = run_matmul};

@@ -1,9 +1,10 @@
 /*
- * Products of many rows: what product.c (plan, packing) and product_kernel.c (computation) share.
+ * Products: what product.c (plan, packing) and product_kernel.c (computation) share.
  *
- *   y[row][output] = sum over inputs of x[row][input] * weight[output][input]
+ *   linear: y[row][output] = sum over inputs of x[row][input] * weight[output][input]
+ *   matmul: many products y = x * b, whose matrices have any strides
  *
- * The inputs are divided into parts of `depth`, the outputs into panels of two vectors. The packed weight is
+ * The inputs are divided into parts of PRODUCT_DEPTH, the outputs into panels of two vectors. The packed weight is
  * [part][panel][input of the part][2 * lanes outputs]. Inputs and outputs beyond the last one are zeros.
  *
  *   task = some tiles of rows x some panels; all parts, one after the other
@@ -11,6 +12,8 @@
  *              bytes would map all rows of a tile to one set of L1)
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
  *     tile  -> up to `values` rows x one panel: the sums of a part stay in registers. y holds them between parts.
+ *
+ * A task of a matmul packs its panels of b for each part, and then computes all of its rows, a block of them at a time.
  *
  * The order of a sum depends on the number of inputs alone: not on rows, tiles, tasks or threads.
  */
@@ -21,28 +24,33 @@
 
 /* Indices into dnn_plan.param. */
 enum product_param {
-    PRODUCT_DEPTH,  /* inputs per part, a multiple of the kernel's step */
     PRODUCT_PARTS,  /* parts of the inputs */
     PRODUCT_PANELS, /* panels of outputs */
 };
 
-/* Most inputs of a part: a block of 128 rows has 128 KiB, a panel of it 32 KiB with 16 lanes. Longer parts would make sums less
- * accurate, too: each of them is added up one product after the other. */
-#define PRODUCT_MAX_DEPTH 256
+/* Inputs of a part; the last one may have fewer. A panel of it has 32 KiB with 16 lanes. Longer parts would make sums less accurate,
+ * too: within a part one product is added after the other. */
+#define PRODUCT_DEPTH 256
 /* Floats from one row of a block of x to the next: an odd number of cache lines, so that a tile's rows are in different sets. */
-#define PRODUCT_STRIDE (PRODUCT_MAX_DEPTH + 16)
-#define PRODUCT_MAX_ROWS 128 /* most rows of a task */
-#define PRODUCT_FEW 3        /* rows of a tile that reads several panels at the same time ... */
-#define PRODUCT_WIDE 4       /* ... up to so many */
+#define PRODUCT_STRIDE (PRODUCT_DEPTH + 16)
+#define PRODUCT_MAX_ROWS 128    /* of a block */
+#define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
+#define PRODUCT_FEW 3           /* rows of a tile that reads several panels at the same time ... */
+#define PRODUCT_WIDE 4          /* ... up to so many */
 
-/* The division of a product into tasks: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
+/* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {
     int64_t tiles, row_parts, panel_parts;
-    int64_t streams; /* panels that are read at the same time */
 };
+/* The division of a linear layer into tasks, for `rows` rows. */
+struct product_division product_divide(const struct dnn_plan *plan, int64_t rows);
 
-/* The division of a product of `rows` rows and `panels` panels with `inputs` inputs. */
-struct product_division product_divide(const struct dnn_plan *plan, int64_t rows, int64_t panels,
-                                       int64_t inputs);
+/* The products of a matmul for `batch` rows in all, each divided into parts; a task has some parts of all products. */
+struct product_matrices {
+    int64_t n, rows, tasks; /* rows: of one product */
+    int n_dims;
+    struct product_division by;
+};
+struct product_matrices product_count(const struct dnn_plan *plan, int64_t batch);
 
 #endif

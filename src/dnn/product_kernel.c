@@ -10,6 +10,7 @@
  * Invariant: it accesses nothing outside the tensors, except by prefetch.
  */
 #include "dnn/product.h"
+#include "dnn/product_copy.h"
 #include "dnn/simd.h"
 
 #define LINE 16 /* floats of a cache line */
@@ -24,12 +25,12 @@
 /* One tile: its rows of x, a part of the inputs, and one panel, or WIDE(rows). */
 struct tile {
     const float *x, *weights;
-    int64_t depth;   /* inputs */
-    int64_t panel;   /* floats from one panel to the next */
+    int64_t depth;      /* inputs */
+    int64_t panel;      /* floats from one panel to the next */
     const float *ahead; /* weights that are prefetched, STEP inputs at a time: the lines ... */
     int64_t more;       /* ... there and this many floats behind */
     int64_t advance;    /* floats that `ahead` advances at a time */
-    int64_t outputs; /* of y from the tile's first one on */
+    int64_t outputs;    /* of y from the tile's first one on */
     float *y;
     const float *bias, *residual; /* NULL: none */
     int64_t y_stride, residual_stride;
@@ -38,25 +39,6 @@ struct tile {
 };
 
 /* ---- The end of a tile ---- */
-
-/* The first n < LANES values; the others are zero. */
-static inline vec load_some(const float *at, int64_t n) {
-#if LANES == 16 && defined __AVX512F__
-    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), at);
-#else
-    vec v = {0};
-    for (int64_t i = 0; i < n; i++) v[i] = at[i];
-    return v;
-#endif
-}
-
-static inline void store_some(float *at, vec v, int64_t n) {
-#if LANES == 16 && defined __AVX512F__
-    _mm512_mask_storeu_ps(at, (__mmask16)((1u << n) - 1), (__m512)v);
-#else
-    for (int64_t i = 0; i < n; i++) at[i] = v[i];
-#endif
-}
 
 /*
  * Stores the sums of one vector of outputs, `k` behind the tile's first. From the second part on it adds y, which holds the
@@ -73,8 +55,7 @@ INLINE void finish_vector(int rows, int step, const struct tile *tile, int64_t k
     if (!tile->is_first) {
         UNROLL
         for (int r = 0; r < rows; r++)
-            sum[r * step] +=
-                is_whole ? vec_load(y + r * y_stride) : load_some(y + r * y_stride, n);
+            sum[r * step] += is_whole ? vec_load(y + r * y_stride) : load_some(y + r * y_stride, n);
     }
     if (bias) {
         const vec v = is_whole ? vec_load(bias + k) : load_some(bias + k, n);
@@ -197,32 +178,31 @@ SIMD_UP_TO(PRODUCT_FEW, MULTIPLY_WIDE)
 static multiply_fn *const multiply[VALUES + 1][2] = {{NULL}, SIMD_UP_TO(VALUES, ENTRY)};
 static multiply_fn *const wide[PRODUCT_FEW + 1] = {NULL, SIMD_UP_TO(PRODUCT_FEW, ENTRY_WIDE)};
 
-/* ---- Tasks ---- */
+/* ---- Parts ---- */
 
-/* A task: rows [row, row_end), which are tiles [tile, tile_end) of `tiles`, and panels [panel, panel_end). */
+/* One product, and the tiles and panels of it that are computed next: rows of tiles [tile, tile_end) of `tiles`. */
 struct task {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
+    const float *x, *residual; /* of the product's first row */
+    float *y;
+    int64_t x_row, x_column, y_row, residual_row; /* strides */
+    int64_t rows, first; /* of the product; first: its first row among those of the call */
     int64_t tiles, tile, tile_end, panel, panel_end;
-    float *block; /* its rows of x, of the current part */
+    float *block; /* the tiles' rows of x, of the current part */
 };
 
 /* The first row of tile i. */
 static inline int64_t first_row(const struct task *task, int64_t i) {
-    return dnn_split(task->call->batch, i, task->tiles);
+    return dnn_split(task->rows, i, task->tiles);
 }
 
-/* Copies `depth` inputs of the task's rows. Inputs up to a multiple of STEP become zeros. */
+/* Copies `depth` inputs of the tiles' rows. Inputs up to a multiple of STEP become zeros. */
 static void fill_block(const struct task *task, int64_t c, int64_t depth) {
     const int64_t row = first_row(task, task->tile), end = first_row(task, task->tile_end);
-    const float *x = task->call->x + row * task->call->x_stride + c;
-    float *to = task->block;
-    for (int64_t n = row; n < end; n++, x += task->call->x_stride, to += PRODUCT_STRIDE) {
-        int64_t i = 0;
-        for (; i + LANES <= depth; i += LANES) vec_store(to + i, vec_load(x + i));
-        for (; i < depth; i++) to[i] = x[i];
-        for (; i % STEP; i++) to[i] = 0;
-    }
+    const float *x = task->x + row * task->x_row + c * task->x_column;
+    product_copy(x, task->x_row, task->x_column, end - row, depth, task->block, PRODUCT_STRIDE,
+                 round_up(depth, STEP));
 }
 
 /* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Other tiles prefetch
@@ -235,67 +215,162 @@ static inline void set_ahead(const struct task *task, struct tile *tile, int64_t
 }
 
 /* Computes all tiles of the task for one panel, or for WIDE(rows) of them. */
-static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
-    const struct dnn_call *call = task->call;
+static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel,
+                            bool is_wide) {
+    const float *bias = task->call->bias;
     const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
     tile->outputs = task->plan->problem.k - k;
-    tile->bias = call->bias ? call->bias + k : NULL;
+    tile->bias = bias ? bias + k : NULL;
     for (int64_t i = task->tile; i < task->tile_end; i++) {
         const int64_t n = first_row(task, i), rows = first_row(task, i + 1) - n;
         tile->x = task->block + (n - row) * PRODUCT_STRIDE;
-        tile->y = call->y + n * call->y_stride + k;
-        if (call->residual) tile->residual = call->residual + n * call->residual_stride + k;
+        tile->y = task->y + n * task->y_row + k;
+        if (task->residual) tile->residual = task->residual + n * task->residual_row + k;
         set_ahead(task, tile, i - task->tile);
         if (is_wide) wide[rows](tile);
         else multiply[rows][tile->outputs > LANES](tile);
     }
 }
 
-static void run_part(const struct task *task, int64_t part) {
+/* Computes part `part` of the inputs. `weights`: its packed panels from the task's first one on. */
+static void multiply_part(const struct task *task, int64_t part, const float *weights) {
     const struct dnn_plan *plan = task->plan;
-    const int64_t c = part * plan->param[PRODUCT_DEPTH], panels = plan->param[PRODUCT_PANELS];
-    const int64_t depth = min_i64(plan->param[PRODUCT_DEPTH], plan->problem.c - c);
-    const int64_t stored = round_up(depth, STEP), size = stored * 2 * LANES;
-    const float *weights = task->call->packed + c * panels * 2 * LANES;
-    struct tile tile = {.depth = stored,
-                        .panel = size,
-                        .y_stride = task->call->y_stride,
-                        .residual_stride = task->call->residual_stride,
+    const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
+    const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
+    struct tile tile = {.depth = round_up(depth, STEP),
+                        .panel = round_up(depth, STEP) * 2 * LANES,
+                        .y_stride = task->y_row,
+                        .residual_stride = task->residual_row,
                         .is_first = part == 0,
                         .is_last = part + 1 == plan->param[PRODUCT_PARTS],
                         .problem = &plan->problem};
-    const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
     fill_block(task, c, depth);
     for (int64_t panel = task->panel; panel < task->panel_end;) {
         const bool is_wide = rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end;
-        tile.weights = weights + panel * size;
+        tile.weights = weights + (panel - task->panel) * tile.panel;
         multiply_panels(task, &tile, panel, is_wide);
         panel += is_wide ? WIDE(rows) : 1;
     }
 }
 
-static void run_task(const struct task *task) {
+/* Calls the epilogue for all rows of the tiles [tile, tile_end). */
+static void finish_rows(const struct task *task) {
     const struct dnn_call *call = task->call;
     const int64_t k = task->panel * 2 * LANES, end = first_row(task, task->tile_end);
     const int64_t outputs = min_i64(task->panel_end * 2 * LANES, task->plan->problem.k) - k;
-    for (int64_t part = 0; part < task->plan->param[PRODUCT_PARTS]; part++) run_part(task, part);
     if (!call->epilogue) return;
     for (int64_t n = first_row(task, task->tile); n < end; n++)
-        call->epilogue(call->epilogue_user, n, 0, k, (int)outputs);
+        call->epilogue(call->epilogue_user, task->first + n, 0, k, (int)outputs);
+}
+
+/* ---- Linear layers ---- */
+
+/* Sets the tiles and panels of part i of a division. */
+static void set_range(struct task *task, const struct product_division *by, int64_t i) {
+    const int64_t rows = i / by->panel_parts, part = i % by->panel_parts;
+    const int64_t panels = task->plan->param[PRODUCT_PANELS];
+    task->tile = dnn_split(by->tiles, rows, by->row_parts);
+    task->tile_end = dnn_split(by->tiles, rows + 1, by->row_parts);
+    task->panel = dnn_split(panels, part, by->panel_parts);
+    task->panel_end = dnn_split(panels, part + 1, by->panel_parts);
 }
 
 dnn_run_fn ISA_NAME(dnn_run_product);
 void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_call *call,
                                void *scratch, int64_t begin, int64_t end) {
-    const int64_t panels = plan->param[PRODUCT_PANELS];
-    const struct product_division by = product_divide(plan, call->batch, panels, plan->problem.c);
-    struct task task = {.plan = plan, .call = call, .tiles = by.tiles, .block = scratch};
+    const int64_t width = 2 * LANES, panels = plan->param[PRODUCT_PANELS];
+    const struct product_division by = product_divide(plan, call->batch);
+    struct task task = {.plan = plan,
+                        .call = call,
+                        .x = call->x,
+                        .residual = call->residual,
+                        .y = call->y,
+                        .x_row = call->x_stride,
+                        .x_column = 1,
+                        .y_row = call->y_stride,
+                        .residual_row = call->residual_stride,
+                        .rows = call->batch,
+                        .tiles = by.tiles,
+                        .block = scratch};
     for (int64_t i = begin; i < end; i++) {
-        const int64_t rows = i / by.panel_parts, part = i % by.panel_parts;
-        task.tile = dnn_split(by.tiles, rows, by.row_parts);
-        task.tile_end = dnn_split(by.tiles, rows + 1, by.row_parts);
-        task.panel = dnn_split(panels, part, by.panel_parts);
-        task.panel_end = dnn_split(panels, part + 1, by.panel_parts);
-        run_task(&task);
+        set_range(&task, &by, i);
+        for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++) {
+            const int64_t c = part * PRODUCT_DEPTH;
+            const int64_t depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
+            multiply_part(&task, part,
+                          call->packed + (c * panels + task.panel * round_up(depth, STEP)) * width);
+        }
+        finish_rows(&task);
+    }
+}
+
+/* ---- Matmuls ---- */
+
+/* Moves to product i of the call: the position in each dim of products, last one fastest. Returns its b. */
+static const float *find_product(struct task *task, const struct product_matrices *of, int64_t i) {
+    const int64_t *matrix = task->plan->problem.matrix;
+    const float *b = task->call->weight;
+    task->x = task->call->x, task->y = task->call->y;
+    task->first = i * of->rows;
+    task->residual = task->call->residual;
+    if (task->residual) task->residual += task->first * task->residual_row;
+    for (int d = of->n_dims; d-- > 0;) {
+        const int64_t *dim = matrix + DNN_DIMS + d * DNN_DIM_FIELDS;
+        const int64_t at = d ? i % dim[DNN_DIM_SIZE] : i;
+        if (d) i /= dim[DNN_DIM_SIZE];
+        task->x += at * dim[DNN_DIM_A], b += at * dim[DNN_DIM_B], task->y += at * dim[DNN_DIM_Y];
+    }
+    return b;
+}
+
+/* Packs the task's panels of one part of b. */
+static void pack_part(const struct task *task, const float *b, int64_t part, float *to) {
+    const struct dnn_problem *p = &task->plan->problem;
+    const int64_t row = p->matrix[DNN_B_ROW], column = p->matrix[DNN_B_COLUMN];
+    const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, p->c - c);
+    for (int64_t panel = task->panel; panel < task->panel_end; panel++) {
+        const int64_t k = panel * 2 * LANES, outputs = min_i64(2 * LANES, p->k - k);
+        product_copy(b + c * row + k * column, row, column, depth, outputs, to, 2 * LANES,
+                     2 * LANES);
+        to += depth * 2 * LANES;
+        for (int64_t i = depth; i % STEP; i++, to += 2 * LANES)
+            memset(to, 0, 2 * LANES * sizeof *to);
+    }
+}
+
+/* Computes the tiles and panels of the task: b is packed once per part, for all rows; x is copied in blocks of rows. */
+static void run_matmul(struct task *task, const float *b, float *packed) {
+    const int64_t tile = task->tile, end = task->tile_end, most = PRODUCT_MAX_ROWS / VALUES;
+    const int64_t parts = task->plan->param[PRODUCT_PARTS], blocks = ceil_div(end - tile, most);
+    for (int64_t part = 0; part < parts; part++) {
+        pack_part(task, b, part, packed);
+        for (int64_t i = 0; i < blocks; i++) {
+            task->tile = tile + dnn_split(end - tile, i, blocks);
+            task->tile_end = tile + dnn_split(end - tile, i + 1, blocks);
+            multiply_part(task, part, packed);
+            if (part + 1 == parts) finish_rows(task);
+        }
+    }
+}
+
+dnn_run_fn ISA_NAME(dnn_run_matmul);
+void ISA_NAME(dnn_run_matmul)(const struct dnn_plan *plan, const struct dnn_call *call,
+                              void *scratch, int64_t begin, int64_t end) {
+    const int64_t *matrix = plan->problem.matrix;
+    const struct product_matrices of = product_count(plan, call->batch);
+    const int64_t in_product = of.by.row_parts * of.by.panel_parts, n = of.n * in_product;
+    struct task task = {.plan = plan,
+                        .call = call,
+                        .x_row = matrix[DNN_A_ROW],
+                        .x_column = matrix[DNN_A_COLUMN],
+                        .y_row = matrix[DNN_Y_ROW],
+                        .residual_row = call->residual_stride,
+                        .rows = of.rows,
+                        .tiles = of.by.tiles,
+                        .block = scratch};
+    for (int64_t i = dnn_split(n, begin, of.tasks); i < dnn_split(n, end, of.tasks); i++) {
+        const float *b = find_product(&task, &of, i / in_product);
+        set_range(&task, &of.by, i % in_product);
+        run_matmul(&task, b, task.block + PRODUCT_MAX_ROWS * PRODUCT_STRIDE);
     }
 }

@@ -4,6 +4,8 @@
  */
 #include "dnn/step.h"
 
+#include <string.h>
+
 /* ---- Packing ---- */
 
 int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg) {
@@ -44,28 +46,34 @@ size_t dnn_step_scratch(const struct dnn_plan *plan) {
 static struct finishing make_finishing(const struct dnn_work *work, void *const *ptr,
                                        const int64_t *arg, void *scratch) {
     const struct dnn_problem *p = &work->plan.problem;
-    bool linear = p->kind == DNN_LINEAR;
+    const bool is_conv = p->kind == DNN_CONV;
     return (struct finishing){.kernel = work->finish,
                               .ptr = ptr + DNN_N_POINTERS,
                               .arg = arg + DNN_N_ARGS,
                               .scratch = (char *)scratch + dnn_step_scratch(&work->plan),
-                              .k_blocks = linear ? 1 : p->k / p->lanes,
-                              .pixels = linear ? p->k : (int64_t)p->oh * p->ow};
+                              .k_blocks = is_conv ? p->k / p->lanes : 1,
+                              .pixels = is_conv ? (int64_t)p->oh * p->ow : p->k};
 }
 
 /* ---- Other sizes ---- */
 
+static enum sol_status set_size(const struct step *step, int64_t size, int *to) {
+    if (size > INT32_MAX)
+        return fail(SOL_EUNSUPPORTED, "%s: a side of %lld is too large", step->name,
+                    (long long)size);
+    *to = (int)size;
+    return SOL_OK;
+}
+
 static enum sol_status set_sizes(const struct step *step, const int64_t *arg,
                                  struct dnn_problem *p) {
-    const int64_t *size = arg + step->n_arg - DNN_N_SIZES;
-    int *const to[DNN_N_SIZES] = {&p->h, &p->w, &p->oh, &p->ow};
-    for (int i = 0; i < DNN_N_SIZES; i++) {
-        if (size[i] > INT32_MAX)
-            return fail(SOL_EUNSUPPORTED, "%s: an image with a side of %lld is too large",
-                        step->name, (long long)size[i]);
-        *to[i] = (int)size[i];
-    }
+    const int n = dnn_n_sizes(p->kind);
+    const int64_t *size = arg + step->n_arg - n;
+    int *const sides[] = {&p->h, &p->w, &p->oh, &p->ow}, *const products[] = {&p->k, &p->c};
+    int *const *to = p->kind == DNN_CONV ? sides : products;
     p->batch_hint = max_i64(1, arg[DNN_BATCH]);
+    if (p->kind == DNN_MATMUL) memcpy(p->matrix, size, sizeof p->matrix), size += DNN_N_MATRIX;
+    for (int i = 0; size + i < arg + step->n_arg; i++) TRY(set_size(step, size[i], to[i]));
     return SOL_OK;
 }
 
@@ -78,7 +86,7 @@ enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, stru
     TRY(set_sizes(step, arg, &work.plan.problem));
     work.plan.impl->plan(&work.plan);
     if (work.plan.packed_size != packed_size)
-        return fail(SOL_EBUG, "%s: the packed weight depends on the image", step->name);
+        return fail(SOL_EBUG, "%s: the packed weight depends on the sizes", step->name);
     copy.scratch_size = step->scratch_size - scratch + dnn_step_scratch(&work.plan);
     copy.data = arena_copy(arena, &work, sizeof work);
     *out = arena_copy(arena, &copy, sizeof copy);

@@ -26,8 +26,10 @@ enum {
     DNN_N_POINTERS
 };
 enum { DNN_BATCH, DNN_X_STRIDE, DNN_Y_STRIDE, DNN_RESIDUAL_STRIDE, DNN_N_ARGS };
-/* The last arguments of a step whose problem is `open`: h, w, oh, ow. */
-#define DNN_N_SIZES 4
+/* The number of the last arguments of a step whose problem is `open`. Conv: h, w, oh, ow; matmul: those of `matrix`, k, c. */
+static inline int dnn_n_sizes(enum dnn_kind kind) {
+    return kind == DNN_CONV ? 4 : DNN_N_MATRIX + 2;
+}
 
 /* step->data of the run step; lies in the program's memory. */
 struct dnn_work {

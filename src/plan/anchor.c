@@ -1,5 +1,5 @@
 /*
- * Clusters of module DNN: which layers are fused with a conv or linear.
+ * Clusters of module DNN: which layers are fused with a conv, linear or matmul.
  *
  *   cluster.c -> [this file] -> cluster of an anchor, its prologue and its epilogue
  *
@@ -15,6 +15,10 @@
 
 static bool same_place(const struct tensor *a, const struct tensor *b) {
     return ir_same_shape(a, b, -1) && layout_equal(&a->layout, &b->layout);
+}
+
+static bool is_anchor(const struct layer *l) {
+    return (layer_infos[l->kind].traits & ANCHOR) || l->kind == LAYER_matmul;
 }
 
 /* ---- The fixed set: residual and activation ---- */
@@ -47,9 +51,7 @@ static bool depends_on(struct clustering *c, const struct tensor *t, const struc
 static bool is_ready_before(struct clustering *c, const struct tensor *t,
                             const struct layer *anchor) {
     const struct layer *p = t->producer;
-    if ((layer_infos[p->kind].traits & ANCHOR) && !c->of[p->id] &&
-        c->position[p->id] > c->position[anchor->id])
-        return false;
+    if (is_anchor(p) && !c->of[p->id] && c->position[p->id] > c->position[anchor->id]) return false;
     char *seen = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
     return !depends_on(c, t, anchor, seen);
 }
@@ -215,9 +217,42 @@ static void take_prologue(struct clustering *c, struct cluster *cluster) {
     cluster_add(c, cluster, act);
 }
 
-bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
-    if (!(layer_infos[l->kind].traits & ANCHOR) || !l->in[1]->is_constant || l->out[0]->is_constant)
+/* ---- The operands of a matmul ---- */
+
+/* Takes a permute of operand i into the cluster, if nothing else reads it: the kernel reads its input with other strides. One of the
+ * last two dims of the operand must stay dense; else copying it would be slow. */
+static void take_permute(struct clustering *c, struct cluster *cluster, int i) {
+    struct dnn_fusion *f = cluster->dnn;
+    struct tensor *t = f->anchor->in[i];
+    struct layer *l = t->producer;
+    for (int d = 0; d < t->rank; d++) f->axis[i][d] = d;
+    if (l->kind != LAYER_permute || t->is_constant || c->of[l->id] || !cluster_single_reader(c, t))
+        return;
+    const int last = t->rank - 1;
+    if (l->in[0]->layout.block || (l->attr.axes[last] != last && l->attr.axes[last - 1] != last))
+        return;
+    for (int d = 0; d < t->rank; d++) f->axis[i][d] = l->attr.axes[d];
+    *(i ? &f->w : &f->x) = l->in[0];
+    cluster_add(c, cluster, l);
+}
+
+/* Is it worth packing an operand? The expected sizes of the products decide; DFP computes small ones, together with other layers. */
+static bool is_matrix_product(const struct clustering *c, const struct layer *l) {
+    const struct tensor *a = l->in[0], *b = l->in[1], *y = l->out[0];
+    int64_t symbols[SIZE_SYMBOLS];
+    if (a->layout.block || b->layout.block || y->layout.block) return false;
+    if (y->is_constant || a->producer->kind == LAYER_scalar || b->producer->kind == LAYER_scalar)
         return false;
+    plan_expect(c->plan, 1, symbols);
+    return size_eval(&y->dim[y->rank - 2], symbols) >= 4 &&
+           size_eval(&y->dim[y->rank - 1], symbols) >= 4 &&
+           size_eval(&a->dim[a->rank - 1], symbols) >= 4;
+}
+
+bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
+    if (l->kind == LAYER_matmul)
+        return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
+    if (!is_anchor(l) || !l->in[1]->is_constant || l->out[0]->is_constant) return false;
     return (l->kind == LAYER_linear || l->out[0]->layout.block) &&
            c->plan->supports_anchor(l, c->plan->lanes);
 }
@@ -225,8 +260,9 @@ bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
 void cluster_dnn(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DNN);
     cluster->dnn = ARENA_NEW(c->plan->arena, struct dnn_fusion);
-    *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0]};
+    *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0], .w = l->in[1]};
     take_prologue(c, cluster);
+    for (int i = 0; i < 2 && l->kind == LAYER_matmul; i++) take_permute(c, cluster, i);
     cluster_add(c, cluster, l);
     take_generated(c, cluster, take_closed(c, cluster));
 }

@@ -3,7 +3,7 @@
  *
  *   model -> layout.c -> storage.c -> cluster.c, anchor.c -> micro_batch.c -> the device's emit (dnn, dfp) -> build.c
  *
- * A Cluster is a set of layers that one kernel computes. Module DNN: one conv or linear with the layers that are fused into
+ * A Cluster is a set of layers that one kernel computes. Module DNN: one conv, linear or matmul with the layers that are fused into
  * its prologue and epilogue. Module DFP: other layers that compute, in one generated kernel. Module COPY: a chain of layers
  * that only move values. Module GATHER: one gather. Module RECURRENT: one recurrent layer. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
  *
@@ -30,8 +30,11 @@ enum module {
  * all parts are also in the cluster's `layers`.
  */
 struct dnn_fusion {
-    struct layer *anchor; /* the conv or linear */
+    struct layer *anchor; /* the conv, linear or matmul */
     struct tensor *x, *residual;
+    struct tensor *w; /* the weight; of a matmul the right operand */
+    /* Of a matmul: dim d of the left or right operand is dim axis[d] of x or w: the kernel reads through permutes. */
+    int axis[2][SOL_MAX_RANK];
     struct tensor *scale, *shift; /* prologue: relu(x * scale + shift) */
     struct layer *prologue_act;
     struct layer *act; /* relu or clamp */

@@ -36,6 +36,7 @@ static void check_differs(const struct dnn_problem *a, const struct dnn_problem 
 static const struct dnn_problem base = {.c = 4, .k = 4, .c_map = map, .k_map = map};
 
 #define CHANGE_INT(field) changed.field = !changed.field
+#define CHANGE_INTS(field) changed.field[1] = 1
 #define CHANGE_FLOAT(field) changed.field = -INFINITY
 #define CHANGE_C_MAP(field) changed.field = other_map
 #define CHANGE_K_MAP(field) changed.field = other_map
@@ -43,7 +44,7 @@ static const struct dnn_problem base = {.c = 4, .k = 4, .c_map = map, .k_map = m
 /* The key of a problem changes with every single field, also with a map that is NULL. */
 static void test_fields(void) {
     CHECK_TEXT(key_of(&base), key_of(&base));
-#define TEST_FIELD(kind, type, name)               \
+#define TEST_FIELD(kind, type, name, ...)          \
     {                                              \
         struct dnn_problem changed = base;         \
         CHANGE_##kind(name);                       \
