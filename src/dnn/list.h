@@ -6,6 +6,7 @@
 #define SOL_DNN_LIST_H
 
 #include "dnn/dnn.h"
+#include "dnn/attention.h"
 #include "dnn/recurrent.h"
 
 /*
@@ -57,6 +58,7 @@ struct dnn_kernels {
 #undef DNN_MEMBER
     dnn_finish_fn *finish;
     dnn_recurrent_fn *recurrent;
+    dnn_attention_fn *attention;
     const struct dnn_probe_kernels *probe;
 };
 

@@ -10,7 +10,7 @@
  */
 #include "dnn/list.h"
 #include "dnn/recurrent.h"
-#include "dnn/simd.h"
+#include "dnn/simd_math.h"
 
 /* ROWS * VECTORS sums must fit into the registers together with VECTORS weights and a state. */
 #if REGISTERS == 32
@@ -20,58 +20,7 @@
 #endif
 enum { VECTORS = 4 };
 
-typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
-/* ---- Functions: exp and tanh with the formulas of dfp/vector.h, so that a gate is as accurate as a generated kernel ---- */
-
-INLINE vec pick(ivec mask, vec a, vec b) { return (vec)(((ivec)a & mask) | ((ivec)b & ~mask)); }
-
-/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer; 2^n is applied as two factors. */
-INLINE vec exponential(vec x) {
-    vec c = pick(x > 89.0f, vec_set(89.0f), x);
-    c = pick(c < -104.0f, vec_set(-104.0f), c);
-    const vec t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f;
-    const ivec e = (ivec)((uvec)t - 0x4b400000u);
-    vec r = c - n * 0.693145752f;
-    r = r - n * 1.42860677e-6f;
-    vec p = r * 1.3888889e-3f + 8.3333333e-3f;
-    p = p * r + 4.1666668e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    const uvec half = (uvec)(e >> 1);
-    return p * (vec)((half + 127) << 23) * (vec)(((uvec)e - half + 127) << 23);
-}
-
-/* Near zero an odd polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign of x. */
-INLINE vec tangent(vec x) {
-    const vec a = (vec)((ivec)x & 0x7fffffff), s = x * x;
-    vec p = -5.70498872745e-3f * s + 2.06390887954e-2f;
-    p = p * s - 5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s - 3.33332819422e-1f;
-    vec far = 1.0f - 2.0f / (exponential(a + a) + 1.0f);
-    far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
-    return pick(a < 0.625f, p * s * x + x, far);
-}
-
 INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
-
-/* ---- Memory: n <= 0 lanes are none ---- */
-
-INLINE vec load_part(const float *at, int64_t n) {
-    vec v = {0};
-    if (n >= LANES) return vec_load(at);
-    for (int64_t i = 0; i < n; i++) v[i] = at[i];
-    return v;
-}
-
-INLINE void store_part(float *at, vec v, int64_t n) {
-    if (n >= LANES) vec_store(at, v);
-    else
-        for (int64_t i = 0; i < n; i++) at[i] = v[i];
-}
 
 /* ---- Cells ---- */
 

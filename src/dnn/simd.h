@@ -157,7 +157,7 @@ INLINE void simd_finish(int rows, int columns, int vectors, int step, const stru
     }
 }
 
-/* X(1) X(2) ... X(n), for functions by tile size and tables of them. n is a literal or a macro: 1 to 9, or 14. */
+/* X(1) X(2) ... X(n), for functions by tile size and tables of them. n is a literal or a macro: 1 to 9, 12 or 14. */
 #define SIMD_UP_TO(n, X) SIMD_JOIN(SIMD_UP_TO, n)(X)
 #define SIMD_UP_TO_1(X) X(1)
 #define SIMD_UP_TO_2(X) SIMD_UP_TO_1(X) X(2)
@@ -168,6 +168,7 @@ INLINE void simd_finish(int rows, int columns, int vectors, int step, const stru
 #define SIMD_UP_TO_7(X) SIMD_UP_TO_6(X) X(7)
 #define SIMD_UP_TO_8(X) SIMD_UP_TO_7(X) X(8)
 #define SIMD_UP_TO_9(X) SIMD_UP_TO_8(X) X(9)
-#define SIMD_UP_TO_14(X) SIMD_UP_TO_9(X) X(10) X(11) X(12) X(13) X(14)
+#define SIMD_UP_TO_12(X) SIMD_UP_TO_9(X) X(10) X(11) X(12)
+#define SIMD_UP_TO_14(X) SIMD_UP_TO_12(X) X(13) X(14)
 
 #endif

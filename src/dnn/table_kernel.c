@@ -6,6 +6,7 @@
 DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
 extern dnn_finish_fn ISA_NAME(dnn_finish);
 extern dnn_recurrent_fn ISA_NAME(dnn_recurrent);
+extern dnn_attention_fn ISA_NAME(dnn_attention);
 extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 
 #define ENTRY(file, name) .name = ISA_NAME(dnn_run_##name),
@@ -14,4 +15,5 @@ const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     .step = STEP,
     DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).finish = ISA_NAME(dnn_finish),
     .recurrent = ISA_NAME(dnn_recurrent),
+    .attention = ISA_NAME(dnn_attention),
     .probe = &ISA_NAME(dnn_probe_kernels)};

@@ -1,0 +1,76 @@
+/*
+ * Attention: what the step's functions (attention.c), the vector kernel (attention_kernel.c) and the compiler (emit_attention.c)
+ * share.
+ *
+ *   y = softmax(cap(q k^T * scale) + mask) v, for each index of the dims before the last two
+ *
+ *   step -> dnn_attention_run -> per task, a block of rows of q at one such index: dnn_attention_fn
+ *
+ * q, k, v, y and the mask may have any strides. Only the last dim of q, k, v and y must be dense; the mask's may have the stride 0.
+ */
+#ifndef SOL_ATTENTION_H
+#define SOL_ATTENTION_H
+
+#include "run/program.h"
+
+/* Most rows of a task: lanes of vectors. Most keys whose scores are in scratch memory at once. */
+enum { ATTENTION_ROWS = 64, ATTENTION_KEYS = 128 };
+
+/* Dims before the last two. Groups of heads need one more than a tensor has. */
+enum { ATTENTION_OUTER = SOL_MAX_RANK - 1 };
+
+/* The pointers of a step. MASK: NULL: none. */
+enum {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_MASK,
+    ATTENTION_Y,
+    ATTENTION_N_POINTERS
+};
+
+/* The arguments of a step; strides in elements. SCALE and CAP: bits of a float. A tensor has a stride per dim: of the outer ones,
+ * of rows, and of the last one, which is 1 except in the mask. */
+enum {
+    ATTENTION_M,
+    ATTENTION_N,
+    ATTENTION_D,
+    ATTENTION_E,
+    ATTENTION_SCALE,
+    ATTENTION_CAP, /* 0: none */
+    ATTENTION_CAUSAL,
+    ATTENTION_MASK_SIZE, /* bytes of a mask's element: 4: float, 1: bool */
+    ATTENTION_LANES,
+    ATTENTION_DIM, /* the sizes of the outer dims; 1 for those that the tensors do not have */
+    ATTENTION_STRIDE = ATTENTION_DIM + ATTENTION_OUTER,
+    ATTENTION_N_ARGS = ATTENTION_STRIDE + ATTENTION_N_POINTERS * (ATTENTION_OUTER + 2)
+};
+/* The stride of pointer `pointer` along outer dim `dim`; ATTENTION_OUTER: along rows; ATTENTION_OUTER + 1: the last dim. */
+static inline int attention_stride(int pointer, int dim) {
+    return ATTENTION_STRIDE + pointer * (ATTENTION_OUTER + 2) + dim;
+}
+
+/* Rows [row, row + rows) of one matrix q; its k, v, mask and y, of which q, y and mask begin at `row`. */
+struct attention_block {
+    const float *q, *k, *v;
+    const void *mask;
+    float *y;
+    int64_t row, rows, keys, d, e;
+    int64_t q_row, k_row, v_row, y_row, mask_row, mask_key; /* strides */
+    float scale, cap;
+    bool is_causal, is_bool;
+};
+/* `scratch`: dnn_attention_scratch floats, aligned to 64 bytes. */
+typedef void dnn_attention_fn(const struct attention_block *block, float *scratch);
+
+/* Floats: q^T, scores, masks, sums of v, maxima, sums of weights, factors. */
+static inline int64_t dnn_attention_scratch(int64_t d, int64_t e) {
+    return ATTENTION_ROWS * (d + e + 2 * ATTENTION_KEYS + 3);
+}
+
+/* data: a struct dnn_kernels */
+void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end);
+int64_t dnn_attention_n_tasks(const struct step *step, const int64_t *arg);
+
+#endif

@@ -1,0 +1,343 @@
+/*
+ * Attention of a block of rows, compiled once per instruction set.
+ *
+ *   attention.c -> dnn_attention -> per block of keys: scores -> maxima, weights -> sums of v -> at the end: y = sums / weights
+ *
+ * Lanes are rows of q. So q is transposed into scratch memory, and scores, weights and sums of v lie there as [key][row] and
+ * [value][row]: both products multiply vectors of rows by single values of k and v, which are read in place whatever their
+ * strides and sizes are; the softmax needs no operation across lanes; and the order of each sum depends on the sizes
+ * of k and v alone, never on the division of rows into tasks.
+ *
+ * A block of keys computes exp(score - maximum), with the maximum of all keys up to now. If a later block has a larger
+ * one, the sums are multiplied by exp(old maximum - new one).
+ *
+ * Invariants: nothing outside of the tensors is accessed. Lanes beyond the last row compute on zeros.
+ */
+#include "dnn/attention.h"
+#include "dnn/list.h"
+#include "dnn/simd_math.h"
+
+#include <float.h>
+
+/* A tile has 1 to VECTORS vectors of rows, times up to N_TILE_<vectors> keys or values: its sums stay in registers, together with
+ * the vectors and one more. */
+#if REGISTERS == 32
+enum { VECTORS = 4 };
+#define N_TILE_4 6
+#define N_TILE_3 8
+#define N_TILE_2 12
+#define N_TILE_1 12
+#define IF_WIDE(...) __VA_ARGS__
+#else
+enum { VECTORS = 2 };
+#define N_TILE_2 6
+#define N_TILE_1 12
+#define IF_WIDE(...)
+#endif
+
+/* ---- Products ---- */
+
+/* y[i][row] = sum over k of x[i * x_i + k * x_k] * rows[k][row], for n values i; plus y[i][row] * factor[row], unless `factor`
+ * is NULL. `width`: floats of a row of `rows` and y. */
+struct product {
+    const float *x, *rows, *factor;
+    float *y;
+    int64_t x_i, x_k, depth, width;
+};
+
+INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t first, int64_t at) {
+    const int64_t x_i = p->x_i, x_k = p->x_k, width = p->width;
+    const float *x[12], *rows = p->rows + at;
+    vec sum[12][4];
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        x[i] = p->x + (first + i) * x_i;
+        UNROLL
+        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
+    }
+    for (int64_t k = 0, end = p->depth * x_k; k != end; k += x_k, rows += width) {
+        vec row[4];
+        UNROLL
+        for (int v = 0; v < vectors; v++) row[v] = vec_load(rows + v * LANES);
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            const vec value = vec_set(x[i][k]);
+            UNROLL
+            for (int v = 0; v < vectors; v++) sum[i][v] += value * row[v];
+        }
+    }
+    float *y = p->y + first * width + at;
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        const vec factor = p->factor ? vec_load(p->factor + at + v * LANES) : (vec){0};
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            if (p->factor) sum[i][v] += factor * vec_load(y + i * width + v * LANES);
+            vec_store(y + i * width + v * LANES, sum[i][v]);
+        }
+    }
+}
+
+typedef void tile_fn(const struct product *p, int64_t first, int64_t at);
+#define TILE(n, vectors)                                                                        \
+    static void tile_##n##_##vectors(const struct product *p, int64_t first, int64_t at) {      \
+        multiply_tile(n, vectors, p, first, at);                                                \
+    }
+#define TILE_1(n) TILE(n, 1)
+#define TILE_2(n) TILE(n, 2)
+#define TILE_3(n) TILE(n, 3)
+#define TILE_4(n) TILE(n, 4)
+#define ENTRY_1(n) tile_##n##_1,
+#define ENTRY_2(n) tile_##n##_2,
+#define ENTRY_3(n) tile_##n##_3,
+#define ENTRY_4(n) tile_##n##_4,
+SIMD_UP_TO(N_TILE_1, TILE_1)
+SIMD_UP_TO(N_TILE_2, TILE_2)
+IF_WIDE(SIMD_UP_TO(N_TILE_3, TILE_3) SIMD_UP_TO(N_TILE_4, TILE_4))
+
+static tile_fn *const tiles[VECTORS + 1][13] = {
+    {NULL},
+    {NULL, SIMD_UP_TO(N_TILE_1, ENTRY_1)},
+    {NULL, SIMD_UP_TO(N_TILE_2, ENTRY_2)},
+    IF_WIDE({NULL, SIMD_UP_TO(N_TILE_3, ENTRY_3)}, {NULL, SIMD_UP_TO(N_TILE_4, ENTRY_4)})};
+static const int n_tile[] = {0, N_TILE_1, N_TILE_2, IF_WIDE(N_TILE_3, N_TILE_4)};
+
+/* Values i in [0, n): x of a tile stays in L1 while all vectors of rows are computed. */
+static void multiply(const struct product *p, int64_t n) {
+    const int64_t lanes = p->width / LANES, columns = ceil_div(lanes, VECTORS);
+    const int64_t parts = ceil_div(n, n_tile[ceil_div(lanes, columns)]);
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t first = dnn_split(n, part, parts), end = dnn_split(n, part + 1, parts);
+        for (int64_t c = 0; c < columns; c++) {
+            const int64_t from = dnn_split(lanes, c, columns), to = dnn_split(lanes, c + 1, columns);
+            tiles[to - from][end - first](p, first, from * LANES);
+        }
+    }
+}
+
+/* ---- Transposing ---- */
+
+/* Transposes LANES vectors. In step s, each pair of vectors i and i + s exchanges the lanes with bit s: that of i takes the lower ones
+ * of both. */
+INLINE void exchange(vec x[LANES]) {
+    ivec lane;
+    UNROLL
+    for (int l = 0; l < LANES; l++) lane[l] = l;
+    UNROLL
+    for (int s = 1; s < LANES; s *= 2) {
+        const ivec upper = ((lane & s) != 0) & (LANES - s), low = lane + upper, high = low + s;
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            if (i & s) continue;
+            const vec a = x[i], b = x[i + s];
+            x[i] = __builtin_shuffle(a, b, low);
+            x[i + s] = __builtin_shuffle(a, b, high);
+        }
+    }
+}
+
+/* LANES rows of LANES floats; `row` and to_row: floats from row to row. */
+INLINE void transpose_full(const float *from, int64_t row, float *to, int64_t to_row) {
+    vec x[LANES];
+    UNROLL
+    for (int i = 0; i < LANES; i++) x[i] = vec_load(from + i * row);
+    exchange(x);
+    UNROLL
+    for (int i = 0; i < LANES; i++) vec_store(to + i * to_row, x[i]);
+}
+
+/* The same for `rows` rows of `columns` floats, each at most LANES. Of `to`, `columns` rows of n_to floats are written; those beyond
+ * `rows` are zero. */
+static void transpose_part(const float *from, int64_t row, int64_t rows, int64_t columns, float *to,
+                           int64_t to_row, int64_t n_to) {
+    float in[LANES * LANES] = {0}, out[LANES * LANES];
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(in + i * LANES, from + i * row, sizeof(float) * (size_t)columns);
+    transpose_full(in, LANES, out, LANES);
+    for (int64_t i = 0; i < columns; i++)
+        memcpy(to + i * to_row, out + i * LANES, sizeof(float) * (size_t)n_to);
+}
+
+/* to[c][r] = from[r][c] for r < rows and c < columns. to[c] has n_to floats, zeros behind the last row. */
+static void transpose(const float *from, int64_t row, int64_t rows, int64_t columns, float *to,
+                      int64_t to_row, int64_t n_to) {
+    for (int64_t r = 0; r < rows; r += LANES)
+        for (int64_t c = 0; c < columns; c += LANES) {
+            const float *part = from + r * row + c;
+            float *to_part = to + c * to_row + r;
+            const int64_t n = min_i64(rows - r, LANES), width = min_i64(columns - c, LANES);
+            if (n == LANES && width == LANES) transpose_full(part, row, to_part, to_row);
+            else transpose_part(part, row, n, width, to_part, to_row, min_i64(n_to - r, LANES));
+        }
+}
+
+/* ---- The block ---- */
+
+struct state {
+    const struct attention_block *b;
+    int64_t width;                              /* rows of the block, as whole vectors */
+    float *q, *scores, *mask, *y, *top, *total; /* [d or key or e][width], [width] */
+    float *factor;                              /* of the sums up to now; [width] */
+};
+
+static void begin(struct state *s, const struct attention_block *b, float *scratch) {
+    *s = (struct state){.b = b, .width = round_up(b->rows, LANES), .q = scratch};
+    s->scores = s->q + b->d * s->width;
+    s->mask = s->scores + ATTENTION_KEYS * s->width;
+    s->y = s->mask + ATTENTION_KEYS * s->width;
+    s->top = s->y + b->e * s->width;
+    s->total = s->top + s->width;
+    s->factor = s->total + s->width;
+    transpose(b->q, b->q_row, b->rows, b->d, s->q, s->width, s->width);
+    for (int64_t i = 0; b->scale != 1 && i < b->d * s->width; i += LANES)
+        vec_store(s->q + i, vec_load(s->q + i) * b->scale);
+    memset(s->y, 0, sizeof(float) * (size_t)(b->e * s->width));
+    for (int64_t i = 0; i < s->width; i++) s->top[i] = -FLT_MAX, s->total[i] = 0;
+}
+
+/* scores = limit * tanh(scores / limit) */
+static void cap_scores(const struct state *s, int64_t keys) {
+    const float cap = s->b->cap, inverse = 1 / cap;
+    for (int64_t i = 0; i < keys * s->width; i += LANES)
+        vec_store(s->scores + i, tangent(vec_load(s->scores + i) * inverse) * cap);
+}
+
+/* ---- Masks ---- */
+
+/* What is added to a score: a float of the mask, or of a bool 0 or -infinity. */
+static float read_mask(const struct attention_block *b, int64_t row, int64_t key) {
+    const int64_t at = row * b->mask_row + key * b->mask_key;
+    if (!b->is_bool) return ((const float *)b->mask)[at];
+    return ((const uint8_t *)b->mask)[at] ? 0 : -__builtin_inff();
+}
+
+/* s->mask [key][row]. Its rows are dense floats, or it is read value by value. */
+static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
+    const struct attention_block *b = s->b;
+    if (!b->is_bool && b->mask_key == 1) {
+        transpose((const float *)b->mask + key, b->mask_row, b->rows, keys, s->mask, s->width,
+                  s->width);
+        return;
+    }
+    for (int64_t r = 0; r < b->rows; r++)
+        for (int64_t i = 0; i < keys; i++) s->mask[i * s->width + r] = read_mask(b, r, key + i);
+    for (int64_t i = 0; i < keys; i++)
+        for (int64_t r = b->rows; r < s->width; r++) s->mask[i * s->width + r] = 0;
+}
+
+static void apply_mask(const struct state *s, int64_t key, int64_t keys) {
+    const bool by_row = s->b->mask_row && s->b->rows > 1;
+    if (by_row) fill_mask(s, key, keys);
+    for (int64_t i = 0; i < keys; i++) {
+        const vec same = vec_set(by_row ? 0 : read_mask(s->b, 0, key + i));
+        for (int64_t r = 0; r < s->width; r += LANES) {
+            float *at = s->scores + i * s->width + r;
+            vec_store(at, vec_load(at) + (by_row ? vec_load(s->mask + i * s->width + r) : same));
+        }
+    }
+}
+
+/* A row sees the keys up to its own number. */
+static void hide_later(const struct state *s, int64_t key, int64_t keys) {
+    ivec lane;
+    for (int l = 0; l < LANES; l++) lane[l] = l;
+    for (int64_t i = max_i64(0, s->b->row + 1 - key); i < keys; i++)
+        for (int64_t r = 0; r < s->width; r += LANES) {
+            float *at = s->scores + i * s->width + r;
+            const ivec hidden = lane < (int32_t)(key + i - s->b->row - r);
+            vec_store(at, pick(hidden, vec_set(-__builtin_inff()), vec_load(at)));
+        }
+}
+
+/* ---- Softmax ---- */
+
+/* The maximum and the sum of `vectors` vectors of rows; the scores become weights. The maximum is at least the least finite number:
+ * so if a row is masked as a whole, its weights are exp(-infinity) = 0. */
+INLINE void weigh_tile(int vectors, const struct state *s, int64_t keys, int64_t at) {
+    float *scores = s->scores + at;
+    const int64_t width = s->width;
+    vec top[4], sum[4];
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        top[v] = vec_load(s->top + at + v * LANES);
+        sum[v] = (vec){0};
+    }
+    for (int64_t i = 0; i < keys; i++)
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            top[v] = vec_max(vec_load(scores + i * width + v * LANES), top[v]);
+    for (int64_t i = 0; i < keys; i++)
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            float *score = scores + i * width + v * LANES;
+            const vec weight = exponential_of_negative(vec_load(score) - top[v]);
+            vec_store(score, weight);
+            sum[v] += weight;
+        }
+    UNROLL
+    for (int v = 0; v < vectors; v++) {
+        const int64_t i = at + v * LANES;
+        const vec factor = exponential_of_negative(vec_load(s->top + i) - top[v]);
+        vec_store(s->factor + i, factor);
+        vec_store(s->total + i, vec_load(s->total + i) * factor + sum[v]);
+        vec_store(s->top + i, top[v]);
+    }
+}
+
+static void weigh(const struct state *s, int64_t keys) {
+    int64_t at = 0;
+    for (; at + 4 * LANES <= s->width; at += 4 * LANES) weigh_tile(4, s, keys, at);
+    for (; at < s->width; at += LANES) weigh_tile(1, s, keys, at);
+}
+
+/* ---- All keys ---- */
+
+static void add_keys(const struct state *s, int64_t key, int64_t keys, bool is_first) {
+    const struct attention_block *b = s->b;
+    multiply(&(struct product){.x = b->k + key * b->k_row,
+                               .x_i = b->k_row,
+                               .x_k = 1,
+                               .rows = s->q,
+                               .depth = b->d,
+                               .y = s->scores,
+                               .width = s->width},
+             keys);
+    if (b->cap != 0) cap_scores(s, keys);
+    if (b->mask) apply_mask(s, key, keys);
+    if (b->is_causal && key + keys > b->row + 1) hide_later(s, key, keys);
+    weigh(s, keys);
+    multiply(&(struct product){.x = b->v + key * b->v_row,
+                               .x_i = 1,
+                               .x_k = b->v_row,
+                               .rows = s->scores,
+                               .depth = keys,
+                               .y = s->y,
+                               .factor = is_first ? NULL : s->factor,
+                               .width = s->width},
+             b->e);
+}
+
+/* The sum of a row's weights is at least 1, the weight of its maximum; or 0, if the row is masked as a whole: then y is 0. */
+static void finish(const struct state *s) {
+    const struct attention_block *b = s->b;
+    for (int64_t r = 0; r < s->width; r += LANES) {
+        const vec factor = 1.0f / vec_max(vec_load(s->total + r), vec_set(1));
+        for (int64_t c = 0; c < b->e; c++)
+            vec_store(s->y + c * s->width + r, vec_load(s->y + c * s->width + r) * factor);
+    }
+    transpose(s->y, s->width, b->e, b->rows, b->y, b->y_row, b->e);
+}
+
+dnn_attention_fn ISA_NAME(dnn_attention);
+void ISA_NAME(dnn_attention)(const struct attention_block *b, float *scratch) {
+    struct state s;
+    begin(&s, b, scratch);
+    const int64_t parts = ceil_div(b->keys, ATTENTION_KEYS);
+    const int64_t seen = b->is_causal ? min_i64(b->keys, b->row + b->rows) : b->keys;
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t key = dnn_split(b->keys, part, parts),
+                      end = min_i64(dnn_split(b->keys, part + 1, parts), seen);
+        if (key < end) add_keys(&s, key, end - key, part == 0);
+    }
+    finish(&s);
+}
