@@ -29,6 +29,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
                              const struct model *user_model) {
     struct plan *plan = b->plan;
     plan->model = ir_clone(b->arena, user_model);
+    plan->model->computes = device->computes;
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);

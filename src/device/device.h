@@ -23,6 +23,8 @@ struct device {
     int (*lanes)(const struct sol_options *options);
     /* Does module DNN compute this conv or linear? */
     bool (*supports_anchor)(const struct layer *conv, int lanes);
+    /* Does it compute this composite layer as a whole (attention, module ATTENTION)? NULL: none, so all are decomposed. */
+    bool (*computes)(const struct layer *layer);
     plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */

@@ -55,7 +55,7 @@ INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t f
         UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
     }
-    for (int64_t k = 0, end = p->depth * x_k; k != end; k += x_k, rows += width) {
+    for (int64_t left = p->depth, k = 0; left; left--, k += x_k, rows += width) {
         vec row[4];
         UNROLL
         for (int v = 0; v < vectors; v++) row[v] = vec_load(rows + v * LANES);

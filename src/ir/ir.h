@@ -107,6 +107,8 @@ struct model {
     VEC(const char *) output_names;
     VEC(struct update) updates; /* at most one per parameter */
     int n_tensors, n_layers;    /* ids in use are below these */
+    /* Composites that the device computes as a whole: decompose leaves them. NULL: none. */
+    bool (*computes)(const struct layer *layer);
 };
 
 /* One kind of layer: a line of layer.def. */

@@ -234,6 +234,7 @@ static void assign(struct clustering *c, struct layer *l) {
     else if (l->kind == LAYER_gather) cluster_add(c, cluster_new(c, MODULE_GATHER), l);
     else if (layer_infos[l->kind].traits & RECURRENT)
         cluster_add(c, cluster_new(c, MODULE_RECURRENT), l);
+    else if (l->kind == LAYER_attention) cluster_add(c, cluster_new(c, MODULE_ATTENTION), l);
     else if (l->kind == LAYER_host) cluster_add(c, cluster_new(c, MODULE_HOST), l);
     else cluster_dfp(c, l);
 }

@@ -8,9 +8,9 @@
 #include <string.h>
 
 static const char *const module_names[] = {"DFP",       "DNN",  "copy", "gather",
-                                           "recurrent", "host", "view"};
+                                           "recurrent", "attention", "host", "view"};
 static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8",
-                                             "#cfdcf0", "#f0cfd6", "#eeeeee"};
+                                             "#cfdcf0", "#cfdcf0", "#f0cfd6", "#eeeeee"};
 
 static const struct cluster *epilogue_of(const struct cluster *cluster) {
     return cluster->dnn ? cluster->dnn->epilogue : NULL;

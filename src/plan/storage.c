@@ -219,10 +219,19 @@ static enum sol_status decide_dense(struct plan *plan, struct layer *l) {
     return SOL_OK;
 }
 
+/* Scalars have no memory, so an attention layer reads a copy of its mask if that is one. */
+static enum sol_status decide_attention(struct plan *plan, struct layer *l) {
+    if (l->n_in > 3 && l->in[3]->producer->kind == LAYER_scalar)
+        TRY(insert_own_copy(plan, &l->in[3]));
+    if (!storage_of(plan, l->out[0])->kind) set_own(plan, l->out[0]);
+    return SOL_OK;
+}
+
 /* Decides the layer's output. Its inputs are decided: layers are in topological order, and inserted copies are decided
  * when they are inserted. */
 static enum sol_status decide(struct plan *plan, struct layer *l) {
     if (storage_is_dense(l)) return decide_dense(plan, l);
+    if (l->kind == LAYER_attention) return decide_attention(plan, l);
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
         TRY(insert_own_copy(plan, &l->in[0]));
@@ -236,7 +245,8 @@ static enum sol_status decide(struct plan *plan, struct layer *l) {
 static int count_tensors(const struct model *m) {
     int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)
-        if (m->layers.at[i]->kind == LAYER_concat || storage_is_dense(m->layers.at[i]))
+        if (m->layers.at[i]->kind == LAYER_concat || m->layers.at[i]->kind == LAYER_attention ||
+            storage_is_dense(m->layers.at[i]))
             n += m->layers.at[i]->n_in;
     return n;
 }

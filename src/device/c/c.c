@@ -26,7 +26,8 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     case MODULE_GATHER: return build_gather(b, cluster);
     case MODULE_RECURRENT: return dnn_emit_recurrent(b, cluster, NULL);
     case MODULE_HOST: return build_host(b, cluster);
-    case MODULE_DNN: /* none: supports_anchor */
+    case MODULE_DNN:       /* none: supports_anchor */
+    case MODULE_ATTENTION: /* none: computes */
     case MODULE_VIEW: break;
     }
     return SOL_OK;

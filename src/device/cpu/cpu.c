@@ -110,6 +110,7 @@ static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     case MODULE_COPY: return build_copy(b, cluster);
     case MODULE_GATHER: return build_gather(b, cluster);
     case MODULE_RECURRENT: return dnn_emit_recurrent(b, cluster, isa_of(b->options));
+    case MODULE_ATTENTION: return dnn_emit_attention(b, cluster, isa_of(b->options));
     case MODULE_HOST: return build_host(b, cluster);
     case MODULE_VIEW: break;
     }
@@ -129,6 +130,7 @@ const struct device device_cpu = {
     .variant = name_isa,
     .lanes = get_lanes,
     .supports_anchor = dnn_supports,
+    .computes = dnn_computes,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
     .link = link_kernels,

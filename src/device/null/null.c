@@ -107,6 +107,7 @@ static enum sol_status emit(struct build *build, const struct cluster *cluster) 
     case MODULE_GATHER: return build_gather(build, cluster);
     case MODULE_RECURRENT: return dnn_emit_recurrent(build, cluster, NULL);
     case MODULE_HOST: return build_host(build, cluster);
+    case MODULE_ATTENTION: /* none: `computes` in the row below is NULL */
     case MODULE_VIEW: break;
     }
     return SOL_OK;
