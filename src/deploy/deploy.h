@@ -147,7 +147,7 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
 struct deploy_source {
     const char *name; /* "src/run/exec.c" */
     const char *text;
-    /* "winograd": only these kernels need the file; "recurrent": recurrent layers; "": the runtime does */
+    /* "winograd": only these kernels need the file; "recurrent", "attention": such layers; "": the runtime does */
     const char *part;
     bool is_kernel; /* compile it with the flags of the instruction set */
 };

@@ -114,6 +114,7 @@ static void expand_call(struct step *to, uint8_t call, bool is_open) {
     case LIBRARY_HOST:
         to->run = this_library.host_run, to->n_tasks = this_library.host_n_tasks;
         break;
+    case LIBRARY_ATTENTION: *to = *this_library.attention; break;
     case LIBRARY_RECURRENT: break;
     }
     if (is_open) to->adapt = call == LIBRARY_COPY ? copy_adapt : dnn_step_adapt;

@@ -28,7 +28,8 @@ enum library_call {
     LIBRARY_DNN,
     LIBRARY_PACK,
     LIBRARY_GATHER,
-    LIBRARY_HOST,     /* a custom layer */
+    LIBRARY_HOST, /* a custom layer */
+    LIBRARY_ATTENTION,
     LIBRARY_RECURRENT /* and the numbers behind it: an index into `recurrent` of struct library */
 };
 struct library_step {
@@ -67,6 +68,7 @@ struct library {
     bool is_packed;             /* the weights begin with the packed parameters */
     const int64_t *param;       /* offset of each parameter in the weights; -1: no step reads it */
     const struct step *recurrent; /* dnn_recurrent_steps; NULL: no step is of a recurrent layer */
+    const struct step *attention; /* dnn_attention_step; NULL: no step is of an attention layer */
     /* host_run and host_n_tasks; NULL without custom layers, so that the linker leaves these functions out */
     void (*host_run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                      int64_t begin, int64_t end);

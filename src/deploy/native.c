@@ -41,9 +41,17 @@ static bool has_recurrent(const struct deployment *d) {
     return false;
 }
 
+static bool has_attention(const struct deployment *d) {
+    for (int i = 0; i < deploy_n_lists(d); i++)
+        for (int k = 0; k < deploy_list(d, i)->n; k++)
+            if (deploy_list(d, i)->at[k].run == dnn_attention_run) return true;
+    return false;
+}
+
 /* Is it a file of the runtime, or of an implementation that is used? */
 static bool is_needed(const struct deployment *d, const struct deploy_source *source) {
     if (!strcmp(source->part, "recurrent")) return has_recurrent(d);
+    if (!strcmp(source->part, "attention")) return has_attention(d);
     for (int i = 0; dnn_impls[i] && *source->part; i++) {
         const char *file = dnn_find_file(dnn_impls[i]);
         if (file && !strcmp(file, source->part) && uses(d, dnn_impls[i])) return true;
@@ -67,12 +75,14 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
         if (uses(d, dnn_impls[i]))
             text_add(text, "extern dnn_run_fn dnn_run_%s_%s;\n", dnn_impls[i]->name, isa);
     if (has_recurrent(d)) text_add(text, "extern dnn_recurrent_fn dnn_recurrent_%s;\n", isa);
+    if (has_attention(d)) text_add(text, "extern dnn_attention_fn dnn_attention_%s;\n", isa);
     text_add(text, "static const struct dnn_kernels kernels = {.values = %d, .step = %d",
              d->isa->kernels->values, d->isa->kernels->step);
     for (int i = 0; dnn_impls[i]; i++)
         if (uses(d, dnn_impls[i]))
             text_add(text, ", .%s = dnn_run_%s_%s", dnn_impls[i]->name, dnn_impls[i]->name, isa);
     if (has_recurrent(d)) text_add(text, ", .recurrent = dnn_recurrent_%s", isa);
+    if (has_attention(d)) text_add(text, ", .attention = dnn_attention_%s", isa);
     text_add(text,
              "};\nconst struct dnn_isa dnn_isas[] = {{.name = \"%s\", .arch = \"%s\", .lanes = %d, "
              ".flops_per_cycle = 1, .kernels = &kernels}, {0}};\n",
@@ -116,6 +126,7 @@ static void print_library(struct deployment *d, struct text *text,
              d->program->n_packed, d->is_packed);
     if (d->customs.n) text_add(text, ".host_run = host_run, .host_n_tasks = host_n_tasks, ");
     if (has_recurrent(d)) text_add(text, ".recurrent = dnn_recurrent_steps,\n ");
+    if (has_attention(d)) text_add(text, ".attention = &dnn_attention_step,\n ");
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text,
                  ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
@@ -334,6 +345,7 @@ static enum sol_status check_steps(const struct step_list *list) {
         const struct step *step = &list->at[i];
         if (step->run != kernel_run && step->run != copy_run && step->run != gather_run &&
             step->run != dnn_step_run && step->run != dnn_step_pack && step->run != host_run &&
+            step->run != dnn_attention_run &&
             dnn_recurrent_find(step) < 0)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
                         step->layers);

@@ -17,6 +17,7 @@
  */
 #include "deploy/deploy.h"
 #include "dfp/dfp.h"
+#include "dnn/attention.h"
 #include "dnn/recurrent.h"
 #include "dnn/step.h"
 #include "run/host.h"
@@ -215,6 +216,8 @@ static void print_call(struct text *text, const struct deployment *d, const stru
     else if (step->run == gather_run) text_add(text, ".call = LIBRARY_GATHER");
     else if (step->run == dnn_step_run) text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
     else if (step->run == host_run) text_add(text, ".call = LIBRARY_HOST, .data = &data_%d", i);
+    else if (step->run == dnn_attention_run)
+        text_add(text, ".call = LIBRARY_ATTENTION, .data = &kernels");
     else if (dnn_recurrent_find(step) >= 0)
         text_add(text, ".call = LIBRARY_RECURRENT + %d, .data = &kernels",
                  dnn_recurrent_find(step));

@@ -47,6 +47,10 @@
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
     X(step_h, "src/dnn/step.h", "", 0)                                                       \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
+    X(simd_math_h, "src/dnn/simd_math.h", "", 0)                                             \
+    X(attention_h, "src/dnn/attention.h", "", 0)                                             \
+    X(attention_c, "src/dnn/attention.c", "attention", 0)                                    \
+    X(attention_kernel_c, "src/dnn/attention_kernel.c", "attention", 1)                      \
     X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \

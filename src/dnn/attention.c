@@ -83,3 +83,5 @@ void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t 
         kernels->attention(&b, scratch);
     }
 }
+
+const struct step dnn_attention_step = {.run = dnn_attention_run, .n_tasks = dnn_attention_n_tasks};

@@ -68,7 +68,9 @@ static inline int64_t dnn_attention_scratch(int64_t d, int64_t e) {
     return ATTENTION_ROWS * (d + e + 2 * ATTENTION_KEYS + 3);
 }
 
-/* data: a struct dnn_kernels */
+/* The step, without its data, a struct dnn_kernels. Deployed libraries take it from here, so that they contain its functions only if
+ * they use them. */
+extern const struct step dnn_attention_step;
 void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end);
 int64_t dnn_attention_n_tasks(const struct step *step, const int64_t *arg);

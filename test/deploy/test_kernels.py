@@ -124,6 +124,37 @@ def test_recurrent(weights, tmp_path):
         close(y, expected)
 
 
+class Attention(nn.Module):
+    """Attention over an open number of rows, causal and with a mask."""
+
+    def forward(self, x):
+        q, k, v = x.view(x.shape[0], x.shape[1], 3, 2, 12).permute(2, 0, 3, 1, 4)
+        mask = x[:, None, None, :, 0]
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = nn.functional.scaled_dot_product_attention(q, y, v, attn_mask=mask)
+        return y.transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("weights", ["portable", "embedded"])
+def test_attention(weights, tmp_path):
+    net, shapes = Attention().eval(), [(3, 7), (1, 40), (2, 150)]
+    if weights == "portable":
+        shapes = shapes[:1]
+        sol.deploy(net, [torch.randn(3, 7, 72)], lib_name="Net", path=tmp_path, target="c_source")
+        library = build_portable(tmp_path)
+    else:
+        sol.deploy(net, sol.input([0, 0, 72]), lib_name="Net", path=tmp_path, weights=weights)
+        library = load(tmp_path)
+    context = ctypes.c_void_p()
+    assert library.Net_open(None, ctypes.byref(context)) == 0, library.Net_error()
+    for n, m in shapes:
+        x, y = torch.randn(n, m, 72), np.empty((n, m, 24), np.float32)
+        inputs, outputs = (ctypes.c_void_p * 1)(x.data_ptr()), (ctypes.c_void_p * 1)(y.ctypes.data)
+        sizes = None if weights == "portable" else (ctypes.c_int64 * 2)(n, m)
+        assert library.Net_run(context, sizes, inputs, outputs) == 0, library.Net_error()
+        close(y, net(x))
+
+
 def test_recurrent_in_double(tmp_path):
     net, x = nn.GRU(4, 5).eval().double(), torch.randn(3, 2, 4, dtype=torch.float64)
     sol.deploy(net, [x], lib_name="Net", path=tmp_path, target="c_source")
