@@ -63,6 +63,7 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
     for (struct layer *next = cluster_single_reader(c, l->out[0]); next;
          next = cluster_single_reader(c, next->out[0])) {
         if (c->of[next->id] || !movement_is_possible(next)) break;
+        if (c->plan->storage[next->out[0]->id].is_strided) break; /* a view of the copy */
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
             break; /* one table is applied either per sample or to the whole tensor */
         if (next->out[0]->is_constant != l->out[0]->is_constant)

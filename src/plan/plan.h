@@ -62,6 +62,7 @@ struct cluster {
  *   offset + sum over d of i[d] * stride[d]
  * For a blocked tensor, i[channel axis] counts blocks, and the position inside the block is added. The memory of one sample
  * is always dense. Only the batch stride, stride[0], may be larger: when each sample is a part of a larger one (concat, slice).
+ * Exceptions are strided tensors.
  */
 enum storage_kind {
     STORAGE_UNDECIDED,
@@ -71,8 +72,10 @@ enum storage_kind {
 };
 struct storage {
     enum storage_kind kind;
-    bool is_filled;        /* a concat whose inputs are placed in it, so that it has no step */
+    /* a concat or permute whose inputs are placed in it, so that it has no step */
+    bool is_filled;
     bool has_batch_stride; /* there may be gaps between samples */
+    bool is_strided;       /* any strides: read or written by attention only (view.c) */
     struct tensor *root;   /* the tensor that owns the memory; itself for OWN */
     struct size offset;
     struct size stride[SOL_MAX_RANK];

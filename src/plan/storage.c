@@ -11,9 +11,10 @@
  * owns the memory, and each smaller one is the beginning of it. Then all other layers in the model's order, so that a tensor
  * is decided after the tensor of which it may be an alias.
  *
- * Invariant: the memory of one sample is dense, in the layout's order; only the batch stride may be larger.
+ * Invariant: the memory of one sample is dense, in the layout's order; only the batch stride may be larger. What attention
+ * reads and writes may have any strides (view.c).
  */
-#include "plan/plan.h"
+#include "plan/view.h"
 
 static struct storage *storage_of(const struct plan *plan, const struct tensor *t) {
     return &plan->storage[t->id];
@@ -220,19 +221,27 @@ static enum sol_status decide_dense(struct plan *plan, struct layer *l) {
 }
 
 /* Scalars have no memory, so an attention layer reads a copy of its mask if that is one. */
-static enum sol_status decide_attention(struct plan *plan, struct layer *l) {
+static enum sol_status decide_attention(struct plan *plan, const struct views *views,
+                                        struct layer *l) {
+    const struct layer *permute = view_find_permute(views, l);
     if (l->n_in > 3 && l->in[3]->producer->kind == LAYER_scalar)
         TRY(insert_own_copy(plan, &l->in[3]));
-    if (!storage_of(plan, l->out[0])->kind) set_own(plan, l->out[0]);
+    if (storage_of(plan, l->out[0])->kind) return SOL_OK;
+    if (!permute) set_own(plan, l->out[0]);
+    else {
+        if (!storage_of(plan, permute->out[0])->kind) set_own(plan, permute->out[0]);
+        view_set_output(views, permute);
+    }
     return SOL_OK;
 }
 
 /* Decides the layer's output. Its inputs are decided: layers are in topological order, and inserted copies are decided
  * when they are inserted. */
-static enum sol_status decide(struct plan *plan, struct layer *l) {
+static enum sol_status decide(struct plan *plan, const struct views *views, struct layer *l) {
     if (storage_is_dense(l)) return decide_dense(plan, l);
-    if (l->kind == LAYER_attention) return decide_attention(plan, l);
+    if (l->kind == LAYER_attention) return decide_attention(plan, views, l);
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
+    if (view_set(views, l)) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
         TRY(insert_own_copy(plan, &l->in[0]));
     }
@@ -253,9 +262,11 @@ static int count_tensors(const struct model *m) {
 
 enum sol_status plan_storage(struct plan *plan) {
     struct model *m = plan->model;
+    struct views views;
     plan->storage = ARENA_ARRAY(plan->arena, struct storage, count_tensors(m));
     for (int i = m->layers.n - 1; i >= 0; i--)
         if (can_be_filled(m->layers.at[i])) TRY(decide_concat(plan, m->layers.at[i]));
-    for (int i = 0; i < m->layers.n; i++) TRY(decide(plan, m->layers.at[i]));
+    view_init(&views, plan);
+    for (int i = 0; i < m->layers.n; i++) TRY(decide(plan, &views, m->layers.at[i]));
     return SOL_OK;
 }
