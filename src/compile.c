@@ -30,6 +30,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     struct plan *plan = b->plan;
     plan->model = ir_clone(b->arena, user_model);
     plan->model->computes = device->computes;
+    plan->model->lanes = plan->lanes;
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);

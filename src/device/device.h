@@ -22,9 +22,9 @@ struct device {
     /* Width of a channel block; 0 with a message: the options are invalid. NULL: 1, layouts are always plain. */
     int (*lanes)(const struct sol_options *options);
     /* Does module DNN compute this conv or linear? */
-    bool (*supports_anchor)(const struct layer *conv, int lanes);
-    /* Does it compute this composite layer as a whole (attention, module ATTENTION)? NULL: none, so all are decomposed. */
-    bool (*computes)(const struct layer *layer);
+    bool (*supports_anchor)(const struct layer *anchor, int lanes);
+    /* Does it compute this composite layer as a whole (attention, a transposed convolution)? NULL: none, so all are decomposed. */
+    bool (*computes)(const struct layer *layer, int lanes);
     plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */

@@ -44,6 +44,9 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->h < 1 || problem->w < 1 || problem->oh < 1 || problem->ow < 1)
         return "empty image";
     if (problem->y_plain) return "y is not blocked";
+    if (problem->transposed && problem->groups > 1) return "transposed with groups";
+    if (problem->transposed && (int64_t)problem->sh * problem->sw > DIRECT_MAX_PHASES)
+        return "transposed with a large stride";
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
     if (problem->c % (problem->x_plain ? problem->groups : block))
         return "channels in do not fill a group's blocks";
@@ -68,6 +71,31 @@ static void clip_kernel(int64_t size, int64_t out, int64_t kernel, int64_t step,
     *n = max_i64(1, end - *first);
 }
 
+/* Finds the first and the last row of x that a point of a transposed convolution reads, counted from the point's own row:
+ * *padding becomes the rows before that row, *reach the distance between the two. For columns alike. */
+static void find_reach(int64_t kernel, int64_t step, int64_t dilation, int64_t *padding,
+                       int64_t *reach) {
+    int64_t first = INT64_MAX, last = INT64_MIN;
+    for (int64_t phase = 0; phase < step; phase++)
+        for (int64_t r = 0; r < kernel; r++) {
+            const int64_t at = phase + *padding - r * dilation;
+            if (at % step) continue;
+            first = min_i64(first, at / step);
+            last = max_i64(last, at / step);
+        }
+    *padding = -first;
+    *reach = last - first;
+}
+
+static void set_transposed(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t *param = plan->param;
+    param[DIRECT_SH] = param[DIRECT_SW] = param[DIRECT_DH] = param[DIRECT_DW] = 1;
+    param[DIRECT_UP_H] = p->sh, param[DIRECT_UP_W] = p->sw;
+    find_reach(p->kh, p->sh, p->dh, &param[DIRECT_PT], &param[DIRECT_REACH_H]);
+    find_reach(p->kw, p->sw, p->dw, &param[DIRECT_PL], &param[DIRECT_REACH_W]);
+}
+
 /* Clips the kernel, unless the image's size is open: the packed weight has the clipped kernel. Rows and columns that are cut off
  * at its beginning reduce the padding. */
 static void set_kernel(struct dnn_plan *plan) {
@@ -76,7 +104,7 @@ static void set_kernel(struct dnn_plan *plan) {
     param[DIRECT_KH] = p->kh, param[DIRECT_KW] = p->kw;
     param[DIRECT_PT] = p->pt, param[DIRECT_PL] = p->pl;
     param[DIRECT_KERNEL_ROW] = param[DIRECT_KERNEL_COLUMN] = 0;
-    if (p->open) return;
+    if (p->open || p->transposed) return;
     clip_kernel(p->h, p->oh, p->kh, p->sh, p->pt, p->dh, &param[DIRECT_KERNEL_ROW],
                 &param[DIRECT_KH]);
     clip_kernel(p->w, p->ow, p->kw, p->sw, p->pl, p->dw, &param[DIRECT_KERNEL_COLUMN],
@@ -85,14 +113,26 @@ static void set_kernel(struct dnn_plan *plan) {
     param[DIRECT_PL] = p->pl - param[DIRECT_KERNEL_COLUMN] * p->dw;
 }
 
+/* The steps in x and the output phases. */
+static void set_steps(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    int64_t *param = plan->param;
+    param[DIRECT_SH] = p->sh, param[DIRECT_SW] = p->sw;
+    param[DIRECT_DH] = p->dh, param[DIRECT_DW] = p->dw;
+    param[DIRECT_UP_H] = param[DIRECT_UP_W] = 1;
+    param[DIRECT_REACH_H] = (param[DIRECT_KH] - 1) * p->dh;
+    param[DIRECT_REACH_W] = (param[DIRECT_KW] - 1) * p->dw;
+    if (p->transposed) set_transposed(plan);
+}
+
 /* True if x must be copied into a panel: for padding, a prologue, or reads beyond the image; and for a column stride, as tiles
  * read neighbouring pixels DIRECT_BLOCK floats apart. */
 static bool needs_panel(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    return p->prologue || param[DIRECT_PT] || param[DIRECT_PL] || p->sw != 1 ||
-           (p->oh - 1) * p->sh + (param[DIRECT_KH] - 1) * p->dh >= p->h ||
-           (p->ow - 1) + (param[DIRECT_KW] - 1) * p->dw >= p->w;
+    return p->prologue || param[DIRECT_PT] || param[DIRECT_PL] || param[DIRECT_SW] != 1 ||
+           (param[DIRECT_OH] - 1) * param[DIRECT_SH] + param[DIRECT_REACH_H] >= param[DIRECT_H] ||
+           (param[DIRECT_OW] - 1) + param[DIRECT_REACH_W] >= param[DIRECT_W];
 }
 
 /* True for a (clipped) 1x1 kernel without stride and padding: pixel i of y depends on pixel i of x alone, so the image is
@@ -100,7 +140,7 @@ static bool needs_panel(const struct dnn_plan *plan) {
 static bool is_pixelwise(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    return param[DIRECT_KH] == 1 && param[DIRECT_KW] == 1 && p->sh == 1 && p->sw == 1 &&
+    return !p->transposed && param[DIRECT_KH] == 1 && param[DIRECT_KW] == 1 && p->sh == 1 && p->sw == 1 &&
            !param[DIRECT_PT] && !param[DIRECT_PL] && p->oh == p->h && p->ow == p->w;
 }
 
@@ -113,30 +153,54 @@ static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
     return dilation == 1 ? min_i64(kernel, stride) : stride;
 }
 
-/* Products per pixel and output channel of the channel blocks [0, c_block). */
-static int64_t count_products(const struct dnn_plan *plan, int64_t c_block) {
+/* Channels that the taps of the channel blocks [0, c_block) sum. */
+static int64_t count_channels(const struct dnn_plan *plan, int64_t c_block) {
     int64_t n = 0;
     for (int64_t c = 0; c < c_block; c++) n += direct_channels(plan, c);
-    return n * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
+    return n;
+}
+
+void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase) {
+    const int64_t *param = plan->param;
+    const int64_t channels = count_channels(plan, param[DIRECT_C_BLOCKS]);
+    int64_t positions = 0, offset;
+    for (int64_t i = 0; i < direct_phases(plan); i++, phase++) {
+        phase->row = i / param[DIRECT_UP_W], phase->column = i % param[DIRECT_UP_W];
+        int64_t rows = 0, columns = 0;
+        for (int64_t r = 0; r < param[DIRECT_KH]; r++)
+            rows += direct_row(plan, phase->row, r, &offset);
+        for (int64_t s = 0; s < param[DIRECT_KW]; s++)
+            columns += direct_column(plan, phase->column, s, &offset);
+        phase->tap = positions * param[DIRECT_C_BLOCKS];
+        phase->n_taps = rows * columns * param[DIRECT_C_BLOCKS];
+        phase->weights = positions * channels * 2 * plan->problem.lanes;
+        positions += rows * columns;
+    }
 }
 
 static void set_geometry(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
     set_kernel(plan);
+    set_steps(plan);
     const bool pixelwise = is_pixelwise(plan);
     param[DIRECT_H] = pixelwise ? 1 : p->h;
     param[DIRECT_W] = pixelwise ? (int64_t)p->h * p->w : p->w;
-    param[DIRECT_OH] = pixelwise ? 1 : p->oh;
-    param[DIRECT_OW] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
+    param[DIRECT_Y_H] = pixelwise ? 1 : p->oh;
+    param[DIRECT_Y_W] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
+    param[DIRECT_OH] = ceil_div(param[DIRECT_Y_H], param[DIRECT_UP_H]);
+    param[DIRECT_OW] = ceil_div(param[DIRECT_Y_W], param[DIRECT_UP_W]);
     param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
     param[DIRECT_STEP] = plan->kernels->step;
     param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
     param[DIRECT_PANEL] = needs_panel(plan);
-    param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], p->sw, p->dw);
-    param[DIRECT_TABLE] = round_up(direct_taps(plan) * (int64_t)sizeof(struct direct_tap), 64);
-    param[DIRECT_PAIR] = count_products(plan, param[DIRECT_C_BLOCKS]) * 2 * p->lanes;
+    param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], param[DIRECT_SW], param[DIRECT_DW]);
+    param[DIRECT_TABLE] = round_up(direct_phases(plan) * (int64_t)sizeof(struct direct_phase) +
+                                       direct_taps(plan) * (int64_t)sizeof(struct direct_tap),
+                                   64);
+    param[DIRECT_PAIR] = count_channels(plan, param[DIRECT_C_BLOCKS]) * param[DIRECT_KH] *
+                         param[DIRECT_KW] * 2 * p->lanes;
 }
 
 /* Strides for x read in place. Each image row is a phase (neighbouring phases are one row apart); consecutive rows of y read
@@ -146,20 +210,20 @@ static void set_image_strides(struct dnn_plan *plan) {
     param[DIRECT_COLUMN_PHASE] = 0;
     param[DIRECT_ROW_SPLIT] = false;
     param[DIRECT_ROW_PHASE] = param[DIRECT_W] * param[DIRECT_BLOCK];
-    param[DIRECT_ROW_STRIDE] = plan->problem.sh * param[DIRECT_ROW_PHASE];
+    param[DIRECT_ROW_STRIDE] = param[DIRECT_SH] * param[DIRECT_ROW_PHASE];
     param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
 }
 
 /* Strides of a panel for blocks of the plan's size. Its rows are stored by phase of the stride or by kernel row
  * (DIRECT_ROW_SPLIT), whichever stores fewer rows. */
 static void set_panel_strides(struct dnn_plan *plan) {
-    const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
     const int64_t line = 64 / (int64_t)sizeof(float);
-    const int64_t phases = n_phases(param[DIRECT_KH], p->sh, p->dh);
+    const int64_t phases = n_phases(param[DIRECT_KH], param[DIRECT_SH], param[DIRECT_DH]);
     param[DIRECT_ROW_SPLIT] = false;
     const int64_t rows = param[DIRECT_ROWS] + direct_more_rows(plan);
-    param[DIRECT_ROW_SPLIT] = param[DIRECT_KH] * param[DIRECT_ROWS] < phases * rows;
+    param[DIRECT_ROW_SPLIT] = !plan->problem.transposed &&
+                              param[DIRECT_KH] * param[DIRECT_ROWS] < phases * rows;
     param[DIRECT_ROW_PHASES] = param[DIRECT_ROW_SPLIT] ? param[DIRECT_KH] : phases;
     param[DIRECT_COLUMN_PHASE] =
         (param[DIRECT_COLUMNS] + direct_more_columns(plan)) * param[DIRECT_BLOCK];
@@ -191,8 +255,8 @@ static int64_t panel_size(const struct dnn_plan *plan) {
 /* Bytes of x (in the panel or in place) that one block of y reads; it reads them once per pair. */
 static int64_t block_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t rows =
-        (plan->param[DIRECT_ROWS] - 1) * p->sh + (plan->param[DIRECT_KH] - 1) * p->dh + 1;
+    const int64_t rows = (plan->param[DIRECT_ROWS] - 1) * plan->param[DIRECT_SH] +
+                         plan->param[DIRECT_REACH_H] + 1;
     if (plan->param[DIRECT_PANEL]) return panel_size(plan);
     return rows * (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
            (int64_t)sizeof(float);
@@ -300,22 +364,29 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
-/* Writes the weights between stored channels c and k, one per position of the clipped kernel, `step` floats apart. Zeros if c
- * or k is padding, or if k < 0. */
-static void pack_channels(const struct dnn_plan *plan, const float *weight, int64_t c, int64_t k,
-                          float *to, int64_t step) {
+/* Writes the weights between stored channels c and k, one per position of the clipped kernel that belongs to the output phase,
+ * `step` floats apart. Zeros if c or k is padding, or if k < 0. */
+static void pack_channels(const struct dnn_plan *plan, const float *weight,
+                          const struct direct_phase *phase, int64_t c, int64_t k, float *to,
+                          int64_t step) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param, c_group = p->c_model / p->groups;
     const int c_model = dnn_model_channel(p->c_map, c);
     const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
     const bool padding = c_model < 0 || k_model < 0;
-    for (int64_t r = 0; r < param[DIRECT_KH]; r++)
-        for (int64_t s = 0; s < param[DIRECT_KW]; s++, to += step) {
+    const int64_t pair = p->transposed ? (int64_t)c_model * p->k_model + k_model
+                                       : k_model * c_group + c_model % c_group;
+    int64_t offset;
+    for (int64_t r = 0; r < param[DIRECT_KH]; r++) {
+        if (!direct_row(plan, phase->row, r, &offset)) continue;
+        for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
+            if (!direct_column(plan, phase->column, s, &offset)) continue;
             const int64_t row = param[DIRECT_KERNEL_ROW] + r;
             const int64_t column = param[DIRECT_KERNEL_COLUMN] + s;
-            const int64_t pair = k_model * c_group + c_model % c_group;
             *to = padding ? 0 : weight[(pair * p->kh + row) * p->kw + column];
+            to += step;
         }
+    }
 }
 
 /* Pack task: (group, pair, channel block of x), the last one fastest. */
@@ -328,14 +399,19 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
     const int64_t c_block = task % param[DIRECT_C_BLOCKS];
     const int64_t c = (group * param[DIRECT_C_BLOCKS] + c_block) * size;
     const int64_t n = direct_channels(plan, c_block);
-    float *to = packed + task / param[DIRECT_C_BLOCKS] * param[DIRECT_PAIR] +
-                count_products(plan, c_block) * width;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < width; j++) {
-            const int64_t in_group = pair * width + j;
-            const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
-            pack_channels(plan, weight, c + i, k, to + i * width + j, n * width);
-        }
+    float *to = packed + task / param[DIRECT_C_BLOCKS] * param[DIRECT_PAIR];
+    struct direct_phase phase[DIRECT_MAX_PHASES];
+    dnn_direct_phases(plan, phase);
+    for (int64_t f = 0; f < direct_phases(plan); f++) {
+        const int64_t positions = phase[f].n_taps / param[DIRECT_C_BLOCKS];
+        float *at = to + phase[f].weights + count_channels(plan, c_block) * positions * width;
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < width; j++) {
+                const int64_t in_group = pair * width + j;
+                const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
+                pack_channels(plan, weight, &phase[f], c + i, k, at + i * width + j, n * width);
+            }
+    }
 }
 
 /* ---- Run ---- */

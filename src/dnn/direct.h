@@ -10,14 +10,20 @@
  *   tap    one (channel block of x, kernel row, kernel column): the channels of the block, contiguous in memory. A tile
  *          sums over all taps of its group.
  *
- *   packed   [group][pair][channel block][kernel row][kernel column][channel][2*LANES]
- *   scratch  the list of taps, then the panel: a zero padded copy of the x that one block reads
+ *   packed   [group][pair][output phase][channel block][kernel row][kernel column][channel][2*LANES]
+ *   scratch  the lists of output phases and of taps, then the panel: a zero padded copy of the x that one block reads
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
  * Phases remove strides: row q of the padded image is row q / sh of phase q % sh; the same for columns. So for each tap,
  * neighbouring pixels of y read neighbouring pixels of the panel, for any stride. With a large dilation most of these rows
  * are never read; then phase r holds the rows that kernel row r reads instead (DIRECT_ROW_SPLIT). Without padding, prologue
  * and column stride there is no panel: x is read in place, by the same address formula with the image's strides.
+ *
+ * A transposed convolution of stride (sh, sw) has sh * sw output phases: the points of y whose row is t and whose column is u
+ * modulo the stride. Point (i, j) of a phase is row i * sh + t, column j * sw + u of y. All points of a phase read the same few
+ * kernel rows and columns, at the same distance from row i and column j of x. So each phase is a convolution of stride 1 with taps
+ * of its own, and its tiles are stored with gaps between their pixels. OH, OW, ROWS and COLUMNS below count points of a phase; a block
+ * has these points of all phases. Other convolutions have one output phase.
  */
 #ifndef SOL_DNN_DIRECT_H
 #define SOL_DNN_DIRECT_H
@@ -53,6 +59,23 @@ enum direct_param {
     DIRECT_C_STRIDE, /* floats between two channel blocks of x */
     DIRECT_TABLE,    /* bytes of the list of taps in scratch */
     DIRECT_PAIR,     /* floats of packed weights of one pair */
+    DIRECT_SH,       /* steps from point to point and from tap to tap in x: 1 if transposed, else the problem's */
+    DIRECT_SW,
+    DIRECT_DH,
+    DIRECT_DW,
+    DIRECT_REACH_H, /* rows of x from the first to the last one that a point reads */
+    DIRECT_REACH_W,
+    DIRECT_UP_H, /* numbers of output phases: the stride if transposed, else 1 */
+    DIRECT_UP_W,
+    DIRECT_Y_H, /* rows and columns of y, of all phases */
+    DIRECT_Y_W,
+};
+
+/* An output phase: rows i * UP_H + row and columns j * UP_W + column of y. */
+struct direct_phase {
+    int64_t row, column;
+    int64_t tap, n_taps; /* in the list of taps */
+    int64_t weights;     /* floats before its weights in those of a pair */
 };
 
 /* One entry of the list of taps. */
@@ -61,18 +84,47 @@ struct direct_tap {
     int64_t n_channels; /* contiguous channels to sum, without padding at the block's end */
 };
 
+static inline int64_t direct_phases(const struct dnn_plan *plan) {
+    return plan->param[DIRECT_UP_H] * plan->param[DIRECT_UP_W];
+}
+
+/* Taps of all output phases. */
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
     return plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
 }
 
+/* Does kernel row r of the clipped kernel belong to row `phase` of the output phases? *out: rows of x, padding included, from the
+ * first one that a point may read to the one that this kernel row reads. */
+static inline bool direct_row(const struct dnn_plan *plan, int64_t phase, int64_t r, int64_t *out) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t at = phase + p->pt - r * p->dh;
+    *out = p->transposed ? at / p->sh + plan->param[DIRECT_PT] : r * p->dh;
+    return !p->transposed || at % p->sh == 0;
+}
+
+/* The same for columns. */
+static inline bool direct_column(const struct dnn_plan *plan, int64_t phase, int64_t s,
+                                 int64_t *out) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t at = phase + p->pl - s * p->dw;
+    *out = p->transposed ? at / p->sw + plan->param[DIRECT_PL] : s * p->dw;
+    return !p->transposed || at % p->sw == 0;
+}
+
+/* The most output phases. */
+#define DIRECT_MAX_PHASES 64
+
+/* Fills in direct_phases(plan) entries. */
+void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase);
+
 /* Halo rows: each phase of the panel has this many rows more than the block of y. */
 static inline int64_t direct_more_rows(const struct dnn_plan *plan) {
-    const struct dnn_problem *p = &plan->problem;
-    return plan->param[DIRECT_ROW_SPLIT] ? 0 : (plan->param[DIRECT_KH] - 1) * p->dh / p->sh;
+    const int64_t *param = plan->param;
+    return param[DIRECT_ROW_SPLIT] ? 0 : param[DIRECT_REACH_H] / param[DIRECT_SH];
 }
 
 static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
-    return (plan->param[DIRECT_KW] - 1) * plan->problem.dw / plan->problem.sw;
+    return plan->param[DIRECT_REACH_W] / plan->param[DIRECT_SW];
 }
 
 /* Channels of the taps of channel block `c_block`: without padding at its end, rounded up to the kernel's step. With groups

@@ -63,7 +63,7 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
         for (int c = 0; c < n; c += step, weights += step * 2 * LANES)
             simd_multiply(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
-    simd_finish(rows, columns, vectors, 2, &tile->out, sum[0]);
+    simd_finish(rows, columns, vectors, 2, tile->out.pixel, &tile->out, sum[0]);
 }
 
 typedef void multiply_fn(const struct tile *tile);
@@ -99,6 +99,7 @@ struct block {
     const struct dnn_call *call;
     const struct direct_tap *taps;
     float *panel;
+    const struct direct_phase *phases;
     const float *x; /* input of the block's first pixel, in panel or image */
     int64_t image, group, row, column, n_rows, n_columns; /* image: the sample */
 };
@@ -108,7 +109,7 @@ struct block {
 static void copy_blocked(const struct block *block, int64_t channel, const float *from, float *to,
                          int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t step = (int64_t)problem->sw * LANES;
+    const int64_t step = block->plan->param[DIRECT_SW] * LANES;
     if (problem->prologue) {
         const vec scale = vec_load(block->call->scale + channel);
         const vec shift = vec_load(block->call->shift + channel);
@@ -126,7 +127,7 @@ static void copy_blocked(const struct block *block, int64_t channel, const float
 static void copy_plain(const struct block *block, int64_t channel, const float *from, float *to,
                        int64_t n) {
     const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t step = problem->sw;
+    const int64_t step = block->plan->param[DIRECT_SW];
     if (problem->prologue) {
         const float scale = block->call->scale[channel], shift = block->call->shift[channel];
         for (int64_t i = 0; i < n; i++) {
@@ -144,7 +145,7 @@ static void copy_plain(const struct block *block, int64_t channel, const float *
  * outside the image become zero, the others get the prologue. x NULL: the row lies outside the image. */
 static void fill_line(const struct block *block, int64_t channel, const float *x, int64_t column,
                       float *to, int64_t n) {
-    const int64_t *param = block->plan->param, step = block->plan->problem.sw;
+    const int64_t *param = block->plan->param, step = block->plan->param[DIRECT_SW];
     const int64_t width = param[DIRECT_W], size = param[DIRECT_BLOCK];
     int64_t begin = column < 0 ? ceil_div(-column, step) : 0;
     int64_t end = column < width ? ceil_div(width - column, step) : 0;
@@ -162,7 +163,7 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
     const struct dnn_plan *plan = block->plan;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
-    const int64_t first = block->column * plan->problem.sw - param[DIRECT_PL];
+    const int64_t first = block->column * param[DIRECT_SW] - param[DIRECT_PL];
     const float *image = block->call->x + block->image * block->call->x_stride, *x = NULL;
     if (row >= 0 && row < param[DIRECT_H])
         x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
@@ -173,29 +174,31 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
 
 /* Fills the panel for the block. Rows and columns outside the image become zeros. */
 static void fill_panel(const struct block *block) {
-    const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
     const int64_t n_rows = block->n_rows + direct_more_rows(block->plan);
-    const int64_t step = param[DIRECT_ROW_SPLIT] ? problem->dh : 1;
+    const int64_t step = param[DIRECT_ROW_SPLIT] ? param[DIRECT_DH] : 1;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
             for (int64_t i = 0; i < n_rows; i++) {
                 float *to =
                     block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
                 const int64_t row =
-                    (block->row + i) * problem->sh + phase * step - param[DIRECT_PT];
+                    (block->row + i) * param[DIRECT_SH] + phase * step - param[DIRECT_PT];
                 fill_row(block, c, row, to + i * param[DIRECT_ROW_STRIDE]);
             }
 }
 
 /* ---- Block ---- */
 
-/* Computes one tile, whose first pixel is (row, column) of y. */
-static void run_tile(const struct block *block, struct tile *tile, int64_t k_block, int vectors,
-                     int64_t row, int64_t column, int rows, int columns) {
-    const int64_t *param = block->plan->param, pixel = row * param[DIRECT_OW] + column;
+/* Computes one tile, whose first pixel is point (row, column) of the output phase. */
+static void run_tile(const struct block *block, const struct direct_phase *phase, struct tile *tile,
+                     int64_t k_block, int vectors, int64_t row, int64_t column, int rows,
+                     int columns) {
+    const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
-    const int64_t at = k_block * tile->out.block + pixel * LANES;
+    const int64_t y_row = row * param[DIRECT_UP_H] + phase->row;
+    const int64_t y_column = column * param[DIRECT_UP_W] + phase->column;
+    const int64_t at = k_block * tile->out.block + (y_row * param[DIRECT_Y_W] + y_column) * LANES;
     tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
               (column - block->column) * param[DIRECT_BLOCK];
     tile->out.y = call->y + block->image * call->y_stride + at;
@@ -204,60 +207,85 @@ static void run_tile(const struct block *block, struct tile *tile, int64_t k_blo
     multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
 }
 
-/* The fields that are equal in all tiles of one pair. k_block: the first channel block of the pair. */
-static struct tile make_tile(const struct block *block, int64_t pair, int64_t k_block) {
+/* The fields that are equal in all tiles of one pair and output phase. k_block: the first channel block of the pair. */
+static struct tile make_tile(const struct block *block, const struct direct_phase *phase,
+                             int64_t pair, int64_t k_block) {
     const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
+    const int64_t before = (block->group * param[DIRECT_PAIRS] + pair) * param[DIRECT_PAIR];
     return (struct tile){
-        .weights = call->packed + (block->group * param[DIRECT_PAIRS] + pair) * param[DIRECT_PAIR],
-        .taps = block->taps,
-        .n_taps = direct_taps(block->plan),
+        .weights = call->packed + before + phase->weights,
+        .taps = block->taps + phase->tap,
+        .n_taps = phase->n_taps,
         .x_row = param[DIRECT_ROW_STRIDE],
-        .out.row = param[DIRECT_OW] * LANES,
-        .out.block = param[DIRECT_OH] * param[DIRECT_OW] * LANES,
+        .out.pixel = param[DIRECT_UP_W] * LANES,
+        .out.row = param[DIRECT_UP_H] * param[DIRECT_Y_W] * LANES,
+        .out.block = param[DIRECT_Y_H] * param[DIRECT_Y_W] * LANES,
         .out.bias = call->bias ? call->bias + k_block * LANES : NULL,
         .out.problem = &block->plan->problem,
     };
 }
 
-/* Sets which weights tile `index` of n prefetches: the second half of the tiles prefetches the next pair's weights, in equal
- * parts. This is early enough for the bandwidth of memory, and late enough that L2 holds little more than one pair. */
-static void fetch_ahead(struct tile *tile, const struct block *block, int64_t index, int64_t n) {
-    const int64_t size = block->plan->param[DIRECT_PAIR], lines = ceil_div(size, LINE);
-    const int64_t first = n / 2, share = index - first;
+/* Sets which weights tile `index` of n prefetches: the second half of the tiles prefetches those of the next output phase or
+ * pair, in equal parts. This is early enough for the bandwidth of memory, and late enough that L2 holds little more than one pair.
+ * size: floats of the weights of this output phase. */
+static void fetch_ahead(struct tile *tile, int64_t size, int64_t index, int64_t n) {
+    const int64_t lines = ceil_div(size, LINE), first = n / 2, share = index - first;
     const int64_t begin = dnn_split(lines, max_i64(0, share), n - first);
     const int64_t end = dnn_split(lines, max_i64(0, share + 1), n - first);
-    tile->n_ahead = ceil_div(end - begin, tile->n_taps);
+    tile->n_ahead = ceil_div(end - begin, max_i64(1, tile->n_taps));
     tile->ahead = tile->weights + size + begin * LINE;
 }
 
+/* Points of an output phase, in one direction of the block: `n` from `first` on, without those beyond the end of y. */
+static int64_t clip_points(int64_t first, int64_t n, int64_t phase, int64_t phases, int64_t end) {
+    return min_i64(n, ceil_div(end - phase, phases) - first);
+}
+
 /*
- * Computes all tiles of one pair, then calls the epilogue for the block. A tile of few pixels waits for the latency of its
+ * Computes all tiles of one pair and output phase. A tile of few pixels waits for the latency of its
  * sums, so columns are divided evenly, and tiles that fill at most half of VALUES take two rows.
  */
-static void run_pair(const struct block *block, int64_t pair) {
-    const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t k_blocks = problem->k / problem->groups / LANES;
-    const int64_t k_block = block->group * k_blocks + 2 * pair;
-    const int64_t parts = ceil_div(block->n_columns, VALUES);
-    const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
-    const bool two_rows = 2 * ceil_div(block->n_columns, parts) <= VALUES;
-    const int64_t n_tiles = parts * (two_rows ? ceil_div(block->n_rows, 2) : block->n_rows);
-    struct tile tile = make_tile(block, pair, k_block);
+static void run_phase(const struct block *block, const struct direct_phase *phase, int64_t pair,
+                      int64_t k_block, int vectors) {
+    const int64_t *param = block->plan->param;
+    const int64_t n_rows = clip_points(block->row, block->n_rows, phase->row, param[DIRECT_UP_H],
+                                       param[DIRECT_Y_H]);
+    const int64_t n_columns = clip_points(block->column, block->n_columns, phase->column,
+                                          param[DIRECT_UP_W], param[DIRECT_Y_W]);
+    const int64_t parts = ceil_div(n_columns, VALUES);
+    const bool is_last = phase + 1 == block->phases + direct_phases(block->plan);
+    const int64_t size = (is_last ? param[DIRECT_PAIR] : phase[1].weights) - phase->weights;
+    const bool two_rows = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES;
+    const int64_t n_tiles = parts * (two_rows ? ceil_div(n_rows, 2) : n_rows);
+    struct tile tile = make_tile(block, phase, pair, k_block);
     for (int64_t part = 0, index = 0; part < parts; part++) {
-        const int64_t begin = dnn_split(block->n_columns, part, parts);
-        const int columns = (int)(dnn_split(block->n_columns, part + 1, parts) - begin);
-        for (int64_t row = 0, rows; row < block->n_rows; row += rows) {
-            rows = two_rows && row + 1 < block->n_rows ? 2 : 1;
-            fetch_ahead(&tile, block, index++, n_tiles);
-            run_tile(block, &tile, k_block, vectors, block->row + row, block->column + begin,
-                     (int)rows, columns);
+        const int64_t begin = dnn_split(n_columns, part, parts);
+        const int columns = (int)(dnn_split(n_columns, part + 1, parts) - begin);
+        for (int64_t row = 0, rows; row < n_rows; row += rows) {
+            rows = two_rows && row + 1 < n_rows ? 2 : 1;
+            fetch_ahead(&tile, size, index++, n_tiles);
+            run_tile(block, phase, &tile, k_block, vectors, block->row + row,
+                     block->column + begin, (int)rows, columns);
         }
     }
-    const int64_t width = block->plan->param[DIRECT_OW], pixel = block->row * width + block->column;
+}
+
+/* Computes one pair, all output phases one after the other, then calls the epilogue for the block. */
+static void run_pair(const struct block *block, int64_t pair) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t *param = block->plan->param, k_blocks = problem->k / problem->groups / LANES;
+    const int64_t k_block = block->group * k_blocks + 2 * pair;
+    const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
+    for (int64_t i = 0; i < direct_phases(block->plan); i++)
+        run_phase(block, &block->phases[i], pair, k_block, vectors);
+    const int64_t row = block->row * param[DIRECT_UP_H], column = block->column * param[DIRECT_UP_W];
+    const int64_t rows = min_i64(block->n_rows * param[DIRECT_UP_H], param[DIRECT_Y_H] - row);
+    const int64_t columns =
+        min_i64(block->n_columns * param[DIRECT_UP_W], param[DIRECT_Y_W] - column);
     for (int v = 0; v < vectors; v++)
-        dnn_call_epilogue(block->call, block->image, k_block + v, pixel, block->n_rows,
-                          block->n_columns, width);
+        dnn_call_epilogue(block->call, block->image, k_block + v, row * param[DIRECT_Y_W] + column,
+                          rows, columns, param[DIRECT_Y_W]);
 }
 
 /* Sets the block to number `index` of (sample, rows, columns, group), the last one fastest, and fills its panel. */
@@ -281,30 +309,51 @@ static void enter_block(struct block *block, int64_t index) {
     }
 }
 
-/* Floats from the input of kernel row 0 to that of kernel row r, in panel or image. */
-static int64_t row_offset(const struct dnn_plan *plan, int64_t r) {
-    const int64_t *param = plan->param, row = r * plan->problem.dh, step = plan->problem.sh;
-    if (param[DIRECT_ROW_SPLIT]) return r * param[DIRECT_ROW_PHASE];
+/* Floats to the input that lies `row` rows of x, or `column` columns, behind that of a point's first tap, in panel or image. */
+static int64_t row_offset(const struct dnn_plan *plan, int64_t row) {
+    const int64_t *param = plan->param, step = param[DIRECT_SH];
+    if (param[DIRECT_ROW_SPLIT]) return row / param[DIRECT_DH] * param[DIRECT_ROW_PHASE];
     return row % step * param[DIRECT_ROW_PHASE] + row / step * param[DIRECT_ROW_STRIDE];
 }
 
-static int64_t column_offset(const struct dnn_plan *plan, int64_t s) {
-    const int64_t column = s * plan->problem.dw, step = plan->problem.sw;
+static int64_t column_offset(const struct dnn_plan *plan, int64_t column) {
+    const int64_t step = plan->param[DIRECT_SW];
     return column % step * plan->param[DIRECT_COLUMN_PHASE] +
            column / step * plan->param[DIRECT_BLOCK];
 }
 
-/* Fills in the list of taps. With a list, one loop in multiply_tile serves all kernel sizes; filling it costs little compared
- * to one tile. */
-static void fill_taps(const struct dnn_plan *plan, struct direct_tap *tap) {
+/* Fills in the taps of one output phase. With a list, one loop in multiply_tile serves all kernel sizes; filling it costs little
+ * compared to one tile. */
+static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *phase,
+                      struct direct_tap *tap) {
     const int64_t *param = plan->param;
+    int64_t row, column;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
         for (int64_t r = 0; r < param[DIRECT_KH]; r++)
-            for (int64_t s = 0; s < param[DIRECT_KW]; s++, tap++) {
+            for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
+                if (!direct_row(plan, phase->row, r, &row) ||
+                    !direct_column(plan, phase->column, s, &column))
+                    continue;
                 tap->offset =
-                    c * param[DIRECT_C_STRIDE] + row_offset(plan, r) + column_offset(plan, s);
+                    c * param[DIRECT_C_STRIDE] + row_offset(plan, row) + column_offset(plan, column);
                 tap->n_channels = direct_channels(plan, c);
+                tap++;
             }
+}
+
+/* Fills in the lists at the beginning of the scratch, and returns a block without a place. */
+static struct block make_block(const struct dnn_plan *plan, const struct dnn_call *call,
+                               void *scratch) {
+    struct direct_phase *phases = scratch;
+    struct direct_tap *taps = (struct direct_tap *)(phases + direct_phases(plan));
+    dnn_direct_phases(plan, phases);
+    for (int64_t i = 0; i < direct_phases(plan); i++)
+        fill_taps(plan, &phases[i], taps + phases[i].tap);
+    return (struct block){.plan = plan,
+                          .call = call,
+                          .phases = phases,
+                          .taps = taps,
+                          .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
 }
 
 /* Task: (block, share), the share fastest, so that consecutive tasks of a range use one panel. */
@@ -312,11 +361,7 @@ dnn_run_fn ISA_NAME(dnn_run_direct);
 void ISA_NAME(dnn_run_direct)(const struct dnn_plan *plan, const struct dnn_call *call,
                               void *scratch, int64_t begin, int64_t end) {
     const int64_t shares = plan->param[DIRECT_SHARES], pairs = plan->param[DIRECT_PAIRS];
-    struct block block = {.plan = plan,
-                          .call = call,
-                          .taps = scratch,
-                          .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
-    fill_taps(plan, scratch);
+    struct block block = make_block(plan, call, scratch);
     for (int64_t task = begin, index = -1; task < end; task++) {
         if (task / shares != index) enter_block(&block, index = task / shares);
         const int64_t share = task % shares, last = dnn_split(pairs, share + 1, shares);

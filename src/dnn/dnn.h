@@ -40,6 +40,7 @@ enum {
  *   y[n,k,i,j] = act(bias[k] + sum_{c,r,s} P(x[n, c, i*sh - pt + r*dh, j*sw - pl + s*dw]) * w[k,c,r,s] + residual[n,k,i,j])
  * with P(v) = v without prologue, else max(v*scale[c] + shift[c], prologue_min). The prologue applies to the values of x,
  * not to the zero padding (pt, pl) around them.
+ * Transposed conv: x[n,c,i,j] * w[c,k,r,s] is added to y[n, k, i*sh - pt + r*dh, j*sw - pl + s*dw].
  * Linear: y[n,k] = act(bias[k] + sum_c x[n,c]*w[k,c] + residual[n,k]); all tensors are plain and dense, n counts rows.
  * Matmul, a product of two computed tensors: y[.., i, k] = act(sum_c a[.., i, c] * b[.., c, k] + residual[.., i, k]). a is x of
  * struct dnn_call, b the weight. `matrix` has their strides, so that either may be transposed or a part of another tensor;
@@ -68,6 +69,7 @@ enum {
     X(INT, int, h) X(INT, int, w) X(INT, int, oh) X(INT, int, ow) X(INT, int, kh) X(INT, int, kw)  \
     /* h, w, oh and ow are expected ones: the packed weight must not depend on them, since a call for other sizes plans again */\
     X(INT, bool, open)                                                                             \
+    X(INT, bool, transposed) /* the weight is [c_model][k_model][kh][kw], without groups */        \
     X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
     X(INT, bool, x_plain) X(INT, bool, y_plain) /* else blocked */                                 \
     X(INT, bool, bias) X(INT, bool, residual) X(INT, bool, prologue)                               \

@@ -10,21 +10,50 @@
  */
 #include "dnn/emit.h"
 
+#include "dnn/direct.h"
 #include "dnn/list.h"
 #include "dnn/step.h"
 #include "run/pool.h"
 
 #include <math.h>
 
+/* Products of all output channels' lanes per point of x, or of its window, in blocks of `lanes`. */
+static int64_t count_lanes(int64_t channels, int64_t positions, int lanes) {
+    return round_up(channels, lanes) * positions;
+}
+
+/* Is a transposed convolution best computed as it is? Else pass/decompose.c replaces it by a convolution whose channels are the phases of
+ * all output channels. That computes more positions of the window if the stride does not divide it, and must interleave its
+ * results, but fills the lanes if there are few channels. Without a stride it is a usual convolution. */
+static bool supports_transposed(const struct layer *l, int lanes) {
+    const struct attr *a = &l->attr;
+    const int64_t phases = a->stride[0] * a->stride[1], k = size_value(l->out[0]->dim[1]);
+    int64_t window = 1, positions = 1;
+    if (a->groups > 1 || phases == 1 || phases > DIRECT_MAX_PHASES) return false;
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = size_value(l->in[1]->dim[2 + i]);
+        window *= n;
+        positions *= ceil_div((n - 1) * a->dilation[i] + 1, a->stride[i]);
+    }
+    return count_lanes(k, window, lanes) <= 2 * count_lanes(k * phases, positions, lanes);
+}
+
 /* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->in[0]->dtype != SOL_F32) return false;
     if (conv->kind == LAYER_linear || conv->kind == LAYER_matmul) return true;
+    if (conv->kind == LAYER_conv_transpose) return supports_transposed(conv, lanes);
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;
     int64_t in = size_value(conv->in[0]->dim[1]) / groups,
             out = size_value(conv->out[0]->dim[1]) / groups;
     return (in == out && lanes % in == 0) || (in % lanes == 0 && out % lanes == 0);
+}
+
+bool dnn_computes(const struct layer *l, int lanes) {
+    if (l->kind == LAYER_attention) return dnn_computes_attention(l);
+    return l->kind == LAYER_conv_transpose && l->in[1]->is_constant && !l->in[0]->is_constant &&
+           dnn_supports(l, lanes);
 }
 
 /* ---- Problem ---- */
@@ -48,7 +77,7 @@ static int stored_channels(const struct tensor *t) {
 
 static bool is_open_conv(const struct layer *conv) {
     const struct tensor *x = conv->in[0];
-    return conv->kind == LAYER_conv && !size_is_const(size_mul(x->dim[2], x->dim[3]));
+    return ir_is_conv(conv) && !size_is_const(size_mul(x->dim[2], x->dim[3]));
 }
 
 /* A dim's known or expected value. For expected sizes that do not fit, an image has one row or column. */
@@ -73,8 +102,9 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     const struct attr *a = &l->attr;
     p->kind = DNN_CONV;
     p->groups = (int)a->groups;
-    p->c_model = const_dim(w, 1) * p->groups;
-    p->k_model = const_dim(w, 0);
+    p->transposed = l->kind == LAYER_conv_transpose;
+    p->c_model = p->transposed ? const_dim(w, 0) : const_dim(w, 1) * p->groups;
+    p->k_model = const_dim(w, p->transposed ? 1 : 0);
     p->c = stored_channels(x);
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
@@ -217,7 +247,7 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
     struct dnn_problem p = {
         .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
     const enum layer_kind kind = cluster->dnn->anchor->kind;
-    if (kind == LAYER_conv) fill_conv(b, cluster, &p);
+    if (ir_is_conv(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
     else fill_linear(b->plan, cluster, &p);
     p.bias = cluster->dnn->anchor->n_in > 2;
@@ -327,20 +357,22 @@ static struct size batch_stride(const struct build *b, const struct tensor *t, b
     return is_conv ? b->plan->storage[t->id].stride[0] : t->dim[t->rank - 1];
 }
 
+/* Each value of y, or of a transposed convolution's x, takes part in the products of all other dims of the weight. */
 static struct size count_flops(const struct cluster *cluster) {
     const struct layer *l = cluster->dnn->anchor;
     const struct tensor *y = l->out[0], *w = l->in[1];
-    int64_t reduction = 1;
+    int64_t products = 1;
     if (l->kind == LAYER_matmul)
         return size_scale(size_mul(ir_elements(y), w->dim[w->rank - 2]), 2);
-    for (int d = 1; d < w->rank; d++) reduction *= size_value(w->dim[d]);
-    return size_scale(ir_elements(y), 2 * reduction);
+    for (int d = 1; d < w->rank; d++) products *= size_value(w->dim[d]);
+    return size_scale(ir_elements(l->kind == LAYER_conv_transpose ? l->in[0] : y), 2 * products);
 }
 
 static const char *name_step(struct build *b, const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     if (p->kind != DNN_CONV) return arena_printf(b->arena, "%s %d->%d", name_kind(p), p->c, p->k);
-    return arena_printf(b->arena, "conv %s %dx%d/%d %d->%d @%dx%d", plan->impl->name, p->kh, p->kw,
+    return arena_printf(b->arena, "%s %s %dx%d/%d %d->%d @%dx%d",
+                        p->transposed ? "transposed conv" : "conv", plan->impl->name, p->kh, p->kw,
                         p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 

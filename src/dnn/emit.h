@@ -29,13 +29,15 @@ enum sol_status dnn_emit(struct build *build, const struct cluster *cluster,
 enum sol_status dnn_emit_recurrent(struct build *build, const struct cluster *cluster,
                                    const struct dnn_isa *isa);
 
-/* emit_attention.c: does the kernel compute this composite layer as a whole? */
-bool dnn_computes(const struct layer *layer);
+/* emit_attention.c: does the kernel compute this attention layer as a whole? */
+bool dnn_computes_attention(const struct layer *layer);
 /* Appends the step of a cluster of module ATTENTION. */
 enum sol_status dnn_emit_attention(struct build *build, const struct cluster *cluster,
                                    const struct dnn_isa *isa);
 
 /* True if an implementation can compute this conv on blocked tensors, or if it is a linear. Called before layouts are chosen. */
 bool dnn_supports(const struct layer *conv, int lanes);
+/* Does a kernel compute this composite layer as a whole? Else it is decomposed. */
+bool dnn_computes(const struct layer *layer, int lanes);
 
 #endif

@@ -24,8 +24,8 @@ static bool is_short_row(const struct tensor *t) {
     return size_is_const(last) && size_value(last) <= MAX_ROW;
 }
 
-bool dnn_computes(const struct layer *l) {
-    if (l->kind != LAYER_attention || l->out[0]->dtype != SOL_F32) return false;
+bool dnn_computes_attention(const struct layer *l) {
+    if (l->out[0]->dtype != SOL_F32) return false;
     for (int i = 0; i < l->n_in; i++)
         if (l->in[i]->dtype != SOL_F32 && (i < 3 || l->in[i]->dtype != SOL_BOOL)) return false;
     return is_short_row(l->in[0]) && is_short_row(l->in[2]);

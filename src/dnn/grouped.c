@@ -38,6 +38,7 @@ static const char *refuse_maps(const struct dnn_problem *p, int size) {
 
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
+    if (problem->transposed) return "transposed";
     if (problem->c_model != problem->k_model || problem->c != problem->k)
         return "channels in and out differ";
     if (problem->c_model % problem->groups) return "channels are not divided by groups";

@@ -108,7 +108,7 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
         if (three) multiply_three(n, many, edge, tile, row, weights, sum);
         else multiply_row(n, many, edge, tile, row, weights, sum);
     }
-    simd_finish(1, n, 1, 1, &tile->out, sum);
+    simd_finish(1, n, 1, 1, LANES, &tile->out, sum);
 }
 
 typedef void multiply_fn(const struct tile *tile);

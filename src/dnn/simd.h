@@ -115,15 +115,15 @@ INLINE void simd_multiply(int step, int rows, int columns, int vectors, int bloc
 struct simd_output {
     float *y;                     /* the tile's first pixel; residual alike */
     const float *residual, *bias; /* NULL: none */
-    /* floats to the tile's second row and second channel block, in y and residual */
-    int64_t row, block;
+    /* floats to the next pixel, to the tile's second row and second channel block, in y and residual */
+    int64_t pixel, row, block;
     const struct dnn_problem *problem;
 };
 
 /* Adds bias and residual, applies the activation, and stores the tile. sum[i * step + v] belongs to pixel i and vector v. Bias
- * and residual are added last, since sums that start from them are less accurate. */
-INLINE void simd_finish(int rows, int columns, int vectors, int step, const struct simd_output *out,
-                        vec *sum) {
+ * and residual are added last, since sums that start from them are less accurate. pixel: that of `out`, or a constant. */
+INLINE void simd_finish(int rows, int columns, int vectors, int step, int64_t pixel,
+                        const struct simd_output *out, vec *sum) {
     const struct dnn_problem *problem = out->problem;
     const int pixels = rows * columns;
     const int64_t row = out->row, block = out->block;
@@ -139,7 +139,7 @@ INLINE void simd_finish(int rows, int columns, int vectors, int step, const stru
             const float *from = out->residual + v * block;
             UNROLL
             for (int i = 0; i < pixels; i++)
-                sum[i * step] += vec_load(from + i / columns * row + i % columns * LANES);
+                sum[i * step] += vec_load(from + i / columns * row + i % columns * pixel);
         }
         if (problem->act != DNN_ACT_NONE) {
             const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
@@ -153,7 +153,7 @@ INLINE void simd_finish(int rows, int columns, int vectors, int step, const stru
         }
         UNROLL
         for (int i = 0; i < pixels; i++)
-            vec_store(y + v * block + i / columns * row + i % columns * LANES, sum[i * step]);
+            vec_store(y + v * block + i / columns * row + i % columns * pixel, sum[i * step]);
     }
 }
 

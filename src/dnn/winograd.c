@@ -30,6 +30,7 @@ static const int64_t shared_cache_size = 16 << 20;
 
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
+    if (problem->transposed) return "transposed";
     if (problem->kh != 3 || problem->kw != 3) return "kernel is not 3x3";
     if (problem->sh != 1 || problem->sw != 1) return "stride is not 1";
     if (problem->dh != 1 || problem->dw != 1) return "dilation is not 1";

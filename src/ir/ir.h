@@ -107,8 +107,9 @@ struct model {
     VEC(const char *) output_names;
     VEC(struct update) updates; /* at most one per parameter */
     int n_tensors, n_layers;    /* ids in use are below these */
-    /* Composites that the device computes as a whole: decompose leaves them. NULL: none. */
-    bool (*computes)(const struct layer *layer);
+    /* Composites that the device of this compile computes as a whole, with channel blocks of `lanes`: decompose leaves them. NULL: none. */
+    bool (*computes)(const struct layer *layer, int lanes);
+    int lanes;
 };
 
 /* One kind of layer: a line of layer.def. */
@@ -134,7 +135,7 @@ struct layer_info {
     } traits;
 };
 /* POINTWISE: out[i] depends on in[i] (after broadcasting) only. MOVEMENT: moves values of its only input, computes nothing. SOURCE: has no
- * inputs. ANCHOR: conv or linear, which the DNN module computes and DNN clusters are built around.
+ * inputs. ANCHOR: a conv, transposed or not, or linear, which the DNN module computes and DNN clusters are built around.
  * WINDOW: reads rows and columns around each point, channel by channel. REDUCTION: over `axes`, with `keepdim`. RECURRENT: computes
  * steps one after the other, each from the one before (lstm and others). */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
@@ -185,6 +186,8 @@ struct size ir_count(const struct tensor *t, int begin, int end); /* product of 
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
 /* Are dims [begin, rank) the same for any batch, that is independent of symbol 0? */
 bool ir_is_invariant(const struct tensor *t, int begin);
+/* Is it a convolution, transposed or not? */
+bool ir_is_conv(const struct layer *layer);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 

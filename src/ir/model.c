@@ -280,6 +280,10 @@ struct size ir_count(const struct tensor *t, int begin, int end) {
     return n;
 }
 
+bool ir_is_conv(const struct layer *layer) {
+    return layer->kind == LAYER_conv || layer->kind == LAYER_conv_transpose;
+}
+
 struct size ir_elements(const struct tensor *t) { return ir_count(t, 0, t->rank); }
 
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except) {

@@ -80,7 +80,7 @@ static struct tensor *apply_mask(struct model *m, const struct layer *l, struct 
 
 struct tensor *decompose_attention(struct model *m, const struct layer *l) {
     struct tensor *in[4] = {NULL};
-    if (m->computes && m->computes(l)) return l->out[0];
+    if (m->computes && m->computes(l, m->lanes)) return l->out[0];
     take_inputs(m, l, in);
     struct tensor *scores = decompose_binary(m, l, LAYER_matmul, in[0], transpose(m, l, in[1]));
     if (l->attr.scale != 1) scores = decompose_with(m, l, LAYER_mul, scores, l->attr.scale);

@@ -7,6 +7,8 @@
  * one convolution, with the weight reversed over q. No product with an inserted zero is computed, as it would be in a
  * convolution of x with stride - 1 zeros between its points.
  *
+ * Layers that the device computes as a whole stay.
+ *
  *   w[c,k,r,s] -> pad r, s to multiples of the stride -> [g,c/g,k,q,t,q',t'], reversed -> [g*k*t*t',c/g,q,q']
  *   y = conv(x, w): [n,k*t*t',j,j'] -> [n,k,j*t,j'*t'] -> cut to the result's size
  */
@@ -129,6 +131,7 @@ static struct tensor *interleave(struct model *m, const struct layer *l, struct 
 }
 
 struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) {
+    if (m->computes && m->computes(l, m->lanes)) return l->out[0];
     struct phases p[2] = {plan_phases(m, l, 0), plan_phases(m, l, 1)};
     int64_t n_phases = p[0].stride * p[1].stride;
     struct attr attr = ir_default_attr();

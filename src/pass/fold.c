@@ -10,9 +10,12 @@
 #include "pass/pass.h"
 
 static bool is_anchor(const struct layer *l) { return layer_infos[l->kind].traits & ANCHOR; }
-/* A conv gives [n,k,h,w], a linear layer [..,k]. */
+/* A conv gives [n,k,h,w], a linear layer [..,k]. The weight of a transposed one, without groups, is [c,k,r,s]. */
 static int channel_axis(const struct layer *anchor) {
-    return anchor->kind == LAYER_conv ? 1 : anchor->out[0]->rank - 1;
+    return ir_is_conv(anchor) ? 1 : anchor->out[0]->rank - 1;
+}
+static int weight_axis(const struct layer *anchor) {
+    return anchor->kind == LAYER_conv_transpose ? 1 : 0;
 }
 
 /* Is `t` constant with one value per output channel of `y` (or one for all)? All other dims must be 1. */
@@ -33,12 +36,13 @@ static struct tensor *flatten_channel(struct model *m, struct tensor *t) {
     return size_is(n, 1) ? pass_reshape(m, t, 0, NULL) : pass_reshape(m, t, 1, &n);
 }
 
-/* w * s, with s of shape [channels] reshaped to [channels, 1, 1, ..]. */
-static struct tensor *scale_weight(struct model *m, struct tensor *w, struct tensor *s) {
+/* w * s, with s of shape [channels] reshaped to [channels, 1, 1, ..], or to [1, channels, 1, 1]. */
+static struct tensor *scale_weight(struct model *m, const struct layer *anchor, struct tensor *s) {
+    struct tensor *w = anchor->in[1];
     struct size dim[SOL_MAX_RANK];
     if (s->rank == 0) return pass_binary(m, LAYER_mul, w, s, NULL);
     for (int d = 0; d < w->rank; d++) dim[d] = size_const(1);
-    dim[0] = s->dim[0];
+    dim[weight_axis(anchor)] = s->dim[0];
     return pass_binary(m, LAYER_mul, w, pass_reshape(m, s, w->rank, dim), NULL);
 }
 
@@ -53,7 +57,7 @@ static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n
 
 static struct tensor *rebuild(struct model *m, const struct layer *anchor, struct tensor *w,
                               struct tensor *b) {
-    struct tensor *in[3] = {anchor->in[0], w, expand_to(m, b, w ? w->dim[0] : size_const(0))};
+    struct tensor *in[3] = {anchor->in[0], w, expand_to(m, b, w ? w->dim[weight_axis(anchor)] : size_const(0))};
     return pass_add(m, anchor->kind, b ? 3 : 2, in, &anchor->attr, anchor->origin);
 }
 
@@ -62,7 +66,7 @@ static struct tensor *fold_product(struct model *m, const struct layer *anchor, 
     if (!flat) return NULL;
     struct tensor *b =
         anchor->n_in > 2 ? pass_binary(m, LAYER_mul, anchor->in[2], flat, NULL) : NULL;
-    return rebuild(m, anchor, scale_weight(m, anchor->in[1], flat), b);
+    return rebuild(m, anchor, scale_weight(m, anchor, flat), b);
 }
 
 static struct tensor *fold_sum(struct model *m, const struct layer *anchor, struct tensor *t) {

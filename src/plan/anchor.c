@@ -75,7 +75,7 @@ static struct tensor *take_closed(struct clustering *c, struct cluster *cluster)
     struct layer *next = cluster_single_reader(c, y);
     struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
     bool dense =
-        anchor->kind == LAYER_conv || !residual || !c->plan->storage[residual->id].has_batch_stride;
+        ir_is_conv(anchor) || !residual || !c->plan->storage[residual->id].has_batch_stride;
     if (residual && dense && can_write(c, anchor, next->out[0]) &&
         is_ready_before(c, residual, anchor)) {
         f->residual = residual;
@@ -195,7 +195,7 @@ static struct tensor *other_input(const struct layer *l, const struct tensor *t)
 /* Fuses relu(x * scale + shift) into the conv that reads it, if that is the only reader: the conv computes it when it loads. */
 static void take_prologue(struct clustering *c, struct cluster *cluster) {
     struct dnn_fusion *f = cluster->dnn;
-    if (f->anchor->kind != LAYER_conv || f->anchor->attr.groups != 1) return;
+    if (!ir_is_conv(f->anchor) || f->anchor->attr.groups != 1) return;
     struct layer *act = f->anchor->in[0]->producer, *sum, *product;
     if (act->kind != LAYER_relu || c->of[act->id]) return;
     sum = act->in[0]->producer;

@@ -140,7 +140,7 @@ static void join_islands(struct layouts *s, const struct layer *l) {
 
 /* Is it a convolution of module DNN? Others belong to DFP, which generates plain loops. */
 static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
-    return l->kind == LAYER_conv && l->in[1]->is_constant && is_image(l->out[0]) &&
+    return ir_is_conv(l) && l->in[1]->is_constant && is_image(l->out[0]) &&
            s->plan->supports_anchor(l, s->plan->lanes);
 }
 
@@ -153,7 +153,7 @@ static void mark_blocked(struct layouts *s, const struct layer *l) {
 
 /* An ungrouped convolution reads an input of the model in plain layout. A grouped one needs a blocked copy. */
 static bool reads_plain(const struct layer *l, int i) {
-    return l->kind == LAYER_conv && i == 0 && l->attr.groups == 1 &&
+    return ir_is_conv(l) && i == 0 && l->attr.groups == 1 &&
            l->in[0]->producer->kind == LAYER_input;
 }
 
@@ -346,7 +346,7 @@ static void init_sets(struct layouts *s) {
 /* Can the layer write a blocked output? If not, it writes a plain one, which is copied for blocked readers. A convolution cannot
  * if a cut is inside of one of its groups. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
-    if (l->kind == LAYER_conv) return is_dnn_conv(s, l) && groups_fit(s, l);
+    if (ir_is_conv(l)) return is_dnn_conv(s, l) && groups_fit(s, l);
     return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) ||
            movement_is_possible(l);
 }

@@ -38,10 +38,26 @@ void gen_group_norm(struct gen *g, const char *kind, const char *attributes) {
     gen_output(g, gen_add(g, kind, random_int(r, 1, 3), in, text));
 }
 
+/* Adds what a convolution may be fused with: a batch norm's product and sum, a residual, an activation. */
+static int gen_behind_conv(struct gen *g, int y, int64_t k) {
+    static const char *const acts[] = {"relu", "sigmoid", "clamp min=-0.5 max=0.5"};
+    struct random *r = g->random;
+    if (random_one_in(r, 2))
+        y = gen_add(g, "mul", 2, (int[]){y, gen_leaf(g, true, 3, (int64_t[]){k, 1, 1}, -2, 2)}, "");
+    if (random_one_in(r, 2))
+        y = gen_add(g, "add", 2, (int[]){y, gen_leaf(g, true, 3, (int64_t[]){k, 1, 1}, -1, 1)}, "");
+    if (random_one_in(r, 4)) y = gen_add(g, "add", 2, (int[]){y, gen_add(g, "abs", 1, &y, "")}, "");
+    const char *act = RANDOM_PICK(r, acts);
+    const char *attributes = strchr(act, ' ') ? strchr(act, ' ') + 1 : "";
+    char name[16];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(act, " "), act);
+    return random_one_in(r, 2) ? gen_add(g, name, 1, &y, attributes) : y;
+}
+
 void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes) {
     static const int counts[] = {1, 2, 3, 8, 17};
     struct random *r = g->random;
-    int groups = random_int(r, 1, 3), h = random_int(r, 1, 9), w = random_int(r, 1, 9), in[3];
+    int groups = random_one_in(r, 2) ? 1 : random_int(r, 2, 3), h = random_int(r, 1, 9), w = random_int(r, 1, 9), in[3];
     int64_t c = groups * RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts), all = groups * k;
     int kh = random_int(r, 1, 5), kw = random_int(r, 1, 5), dilation = random_one_in(r, 4) ? 2 : 1;
     int top = random_int(r, 0, (kh - 1) / 2), left = random_int(r, 0, (kw - 1) / 2);
@@ -54,7 +70,8 @@ void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes)
              "stride=[%d,%d] pad=[%d,%d,%d,%d] output_pad=[%d,%d] dilation=[%d,%d] groups=%d",
              random_int(r, 1, 3), random_int(r, 1, 3), top, left, top, left, random_int(r, 0, 2),
              random_int(r, 0, 2), dilation, dilation, groups);
-    gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, text));
+    int y = gen_add(g, kind, random_int(r, 2, 3), in, text);
+    gen_output(g, g->type == SOL_F32 && random_one_in(r, 2) ? gen_behind_conv(g, y, all) : y);
     g->tolerance = 4e-5; /* Winograd */
 }
 

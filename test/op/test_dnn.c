@@ -186,18 +186,36 @@ static bool make_odd(struct random *r, struct job *j) {
     return choose_image(r, j, random_int(r, 1, 6), random_int(r, 1, 7));
 }
 
+/* A transposed convolution, whose windows may overlap or leave gaps. False if it has no rows or no columns. */
+static bool make_transposed(struct random *r, struct job *j) {
+    struct dnn_problem *p = &j->p;
+    p->transposed = true;
+    p->y_plain = random_one_in(r, 16);
+    if (random_one_in(r, 16)) p->groups = 2;
+    choose_channels(r, j, RANDOM_PICK(r, channel_counts), RANDOM_PICK(r, channel_counts));
+    p->h = random_int(r, 1, 17), p->w = random_int(r, 1, 31);
+    p->kh = random_int(r, 1, 5), p->kw = random_int(r, 1, 5);
+    p->sh = random_int(r, 1, 4), p->sw = random_int(r, 1, random_one_in(r, 8) ? 40 : 4);
+    p->dh = random_one_in(r, 4) ? 2 : 1, p->dw = random_one_in(r, 4) ? 3 : 1;
+    p->pt = random_int(r, 0, 4), p->pl = random_int(r, 0, 4);
+    p->oh = (p->h - 1) * p->sh - p->pt + p->dh * (p->kh - 1) + 1 + random_int(r, -2, 2);
+    p->ow = (p->w - 1) * p->sw - p->pl + p->dw * (p->kw - 1) + 1 + random_int(r, -2, 2);
+    return p->oh > 0 && p->ow > 0;
+}
+
 static bool make_square(struct random *r, struct job *j, int kernel) {
     choose_channels(r, j, RANDOM_PICK(r, channel_counts), RANDOM_PICK(r, channel_counts));
     return choose_image(r, j, kernel, kernel == 1 && random_one_in(r, 3) ? 2 : 1);
 }
 
 static bool make_family(struct random *r, struct job *j) {
-    switch (random_int(r, 0, 6)) {
+    switch (random_int(r, 0, 7)) {
     case 0: return make_linear(r, j);
     case 1: return make_grouped(r, j);
     case 2: return make_stem(r, j);
     case 3: return make_odd(r, j);
     case 4: return make_square(r, j, 1);
+    case 5: return make_transposed(r, j);
     default: return make_square(r, j, 3);
     }
 }
@@ -311,6 +329,20 @@ static double read_x(const struct job *j, const struct data *d, int64_t n, int c
     return p->prologue ? fmax(v * d->scale[c] + d->shift[c], (double)p->prologue_min) : v;
 }
 
+/* The position in x that a window's row or column i reads for position `at` of y; -1: none. */
+static int64_t find_source(bool transposed, int64_t at, int64_t step, int64_t pad, int64_t i) {
+    if (!transposed) return at * step - pad + i;
+    return (at + pad - i) % step || at + pad < i ? -1 : (at + pad - i) / step;
+}
+
+/* The weights between two channels of the model; c counts those of the group. */
+static const float *find_weights(const struct dnn_problem *p, const float *weight, int64_t k,
+                                 int64_t c) {
+    const int64_t pair =
+        p->transposed ? c * p->k_model + k : k * (p->c_model / p->groups) + c;
+    return weight + pair * p->kh * p->kw;
+}
+
 /* The sum for model channel k at a pixel. *size becomes the root of the sum of squared
  * products. */
 static double sum_products(const struct job *j, const struct data *d, int64_t n, int k,
@@ -321,10 +353,10 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
     for (int c = 0; c < p->c; c++) {
         int model = p->c_map ? p->c_map[c] : c;
         if (model < first || model >= first + per_group) continue;
-        const float *w = d->weight + ((int64_t)k * per_group + model - first) * p->kh * p->kw;
+        const float *w = find_weights(p, d->weight, k, model - first);
         for (int i = 0; i < p->kh * p->kw; i++) {
-            int64_t row = pixel / p->ow * p->sh - p->pt + i / p->kw * p->dh;
-            int64_t col = pixel % p->ow * p->sw - p->pl + i % p->kw * p->dw;
+            int64_t row = find_source(p->transposed, pixel / p->ow, p->sh, p->pt, i / p->kw * p->dh);
+            int64_t col = find_source(p->transposed, pixel % p->ow, p->sw, p->pl, i % p->kw * p->dw);
             double product = read_x(j, d, n, c, row, col) * w[i];
             sum += product;
             squares += product * product;
