@@ -33,12 +33,12 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->transposed) return "transposed";
     if (problem->kh != 3 || problem->kw != 3) return "kernel is not 3x3";
     if (problem->sh != 1 || problem->sw != 1) return "stride is not 1";
-    if (problem->dh != 1 || problem->dw != 1) return "dilation is not 1";
     if (problem->groups != 1) return "more than one group";
     if (problem->x_plain || problem->y_plain) return "x or y is not blocked";
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
-    if (problem->pt < 0 || problem->pt > 2 || problem->pl < 0 || problem->pl > 2)
-        return "padding above 2";
+    if (problem->pt < 0 || problem->pt > 2 * (int64_t)problem->dh || problem->pl < 0 ||
+        problem->pl > 2 * (int64_t)problem->dw)
+        return "padding beyond the window";
     if (problem->c % problem->lanes || problem->k % problem->lanes)
         return "channels do not fill blocks";
     return NULL;
@@ -81,7 +81,10 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const double products = 2.0 * (double)(n_points(plan) * tiles * problem->c * k);
     const double multiply = products / (multiply_efficiency * dnn_flops_per_s(plan->kernels));
     const double stream = (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
-    const double values = (double)(tiles * (problem->c + k) * (n_points(plan) + out_points));
+    const bool dilated = problem->dh > 1 || problem->dw > 1; /* then patches are copied first */
+    const double values =
+        (double)(tiles * (problem->c + k) * (n_points(plan) + out_points)) +
+        (dilated ? 2.0 * (double)(tiles * problem->c * n_points(plan)) : 0);
     const double transform = values * sizeof(float) / transform_bytes_per_s;
     const int64_t rounds = ceil_div(blocks * groups, problem->threads);
     const int64_t size = param[WINOGRAD_PAIRS] * pair_size(plan);
@@ -122,8 +125,12 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
     const int64_t lanes = problem->lanes, line = 64 / (int64_t)sizeof(float);
     int64_t *param = plan->param;
     param[WINOGRAD_OUT] = out;
-    param[WINOGRAD_TILES_H] = ceil_div(problem->oh, out);
-    param[WINOGRAD_TILES_W] = ceil_div(problem->ow, out);
+    const int64_t rows = min_i64(problem->dh, problem->oh); /* phases that are not empty */
+    const int64_t columns = min_i64(problem->dw, problem->ow);
+    param[WINOGRAD_PHASE_H] = ceil_div(ceil_div(problem->oh, problem->dh), out);
+    param[WINOGRAD_PHASE_W] = ceil_div(ceil_div(problem->ow, problem->dw), out);
+    param[WINOGRAD_TILES_H] = rows * param[WINOGRAD_PHASE_H];
+    param[WINOGRAD_TILES_W] = columns * param[WINOGRAD_PHASE_W];
     param[WINOGRAD_PAIRS] = ceil_div(problem->k, 2 * lanes);
     param[WINOGRAD_BLOCK] = choose_block(plan);
     /* A transform accesses all points of a tile. At an odd number of cache lines apart they map to different cache sets. */

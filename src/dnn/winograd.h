@@ -13,6 +13,10 @@
  *   block   consecutive tiles. Tiles are numbered across all samples of the batch, so a block, which reads the weights
  *           once, may hold several small samples.
  *
+ * Dilation. A convolution with dilation d consists of d * d independent ones over every d-th row and column of x and y. Each of
+ * them has tiles of its own: the rows of tiles are those of the first row phase (rows 0, d, 2d, .. of y), then those of the second one
+ * (rows 1, d + 1, ..), and so on; columns of tiles alike. The pixels of a tile are d rows and columns apart, in x and in y.
+ *
  *   packed U  [k pair][point][c][2*LANES]    transformed weights
  *   scratch V [point][c block][tile][LANES]  transformed input of one block of tiles
  *   scratch M [point][2][tile][LANES]        products of one k pair
@@ -30,6 +34,8 @@ enum winograd_param {
     WINOGRAD_OUT,     /* pixels of y per tile and dimension: 4 or 2 */
     WINOGRAD_TILES_H, /* tiles per sample, vertically and horizontally */
     WINOGRAD_TILES_W,
+    WINOGRAD_PHASE_H, /* tiles per row phase and per column phase */
+    WINOGRAD_PHASE_W,
     WINOGRAD_PAIRS,   /* k pairs; the last one may be half empty */
     WINOGRAD_GROUPS,  /* groups that the k pairs are divided into: tasks per block of tiles */
     WINOGRAD_BLOCK,   /* most tiles in a block; the scratch is sized for it */

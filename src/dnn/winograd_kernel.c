@@ -47,6 +47,18 @@ static inline void place_step(const struct dnn_plan *plan, struct place *place) 
     place->image++;
 }
 
+/* The first row and column of y in a tile. Further ones are dh rows and dw columns apart. */
+static inline int64_t first_row(int out, const struct dnn_plan *plan, const struct place *place) {
+    const int64_t n = plan->param[WINOGRAD_PHASE_H], step = plan->problem.dh;
+    return step == 1 ? place->row * out : place->row / n + place->row % n * out * step;
+}
+
+static inline int64_t first_column(int out, const struct dnn_plan *plan,
+                                   const struct place *place) {
+    const int64_t n = plan->param[WINOGRAD_PHASE_W], step = plan->problem.dw;
+    return step == 1 ? place->column * out : place->column / n + place->column % n * out * step;
+}
+
 /* ---- Input: V = B^T d B ---- */
 
 /*
@@ -101,7 +113,7 @@ INLINE void transform_patch(int out, const float *x, int64_t row, float *v, int6
 }
 
 /*
- * Copies a patch of x that lies partly outside the image or needs the prologue. Values outside are zero; the prologue is not
+ * Copies a patch of x that lies partly outside the image, needs the prologue or is dilated. Values outside are zero; the prologue is not
  * applied to them.
  */
 static void copy_patch(const struct work *work, int in, const float *plane, int64_t top,
@@ -113,7 +125,7 @@ static void copy_patch(const struct work *work, int in, const float *plane, int6
     const vec low = vec_set(problem->prologue_min);
     for (int64_t i = 0; i < in; i++)
         for (int64_t j = 0; j < in; j++) {
-            int64_t row = top + i, column = left + j;
+            int64_t row = top + i * problem->dh, column = left + j * problem->dw;
             vec value = {0};
             if (row >= 0 && row < problem->h && column >= 0 && column < problem->w) {
                 value = vec_load(plane + (row * problem->w + column) * LANES);
@@ -129,16 +141,18 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
     const int64_t v_point = work->plan->param[WINOGRAD_V_POINT], in = out + 2;
     const int64_t plane_size = (int64_t)problem->h * problem->w * LANES;
     float *v = work->v + c_block * work->count * LANES;
+    const bool dilated = problem->dh > 1 || problem->dw > 1;
     float patch[IN_MAX * IN_MAX * LANES];
     struct place place = place_of(work->plan, work->first);
     for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place)) {
         const float *plane =
             work->call->x + place.image * work->call->x_stride + c_block * plane_size;
-        int64_t top = place.row * out - problem->pt, left = place.column * out - problem->pl;
+        int64_t top = first_row(out, work->plan, &place) - problem->pt;
+        int64_t left = first_column(out, work->plan, &place) - problem->pl;
         bool inside = top >= 0 && left >= 0 && top + in <= problem->h && left + in <= problem->w;
         const float *from = patch;
         int64_t row = in * LANES;
-        if (inside && !problem->prologue) {
+        if (inside && !problem->prologue && !dilated) {
             from = plane + (top * problem->w + left) * LANES;
             row = (int64_t)problem->w * LANES;
         } else {
@@ -231,19 +245,19 @@ INLINE void from_points(int out, const vec *m, vec *y) {
 }
 
 /* Adds bias and residual (NULL: none), applies the activation and stores one row of a tile; only its first `width` pixels lie
- * inside y. */
-INLINE void finish_row(int out, const struct dnn_problem *problem, int64_t width, vec bias,
-                       const vec *sum, const float *residual, float *y) {
+ * inside y. step: floats between two pixels, in y and residual. */
+INLINE void finish_row(int out, const struct dnn_problem *problem, int64_t step, int64_t width,
+                       vec bias, const vec *sum, const float *residual, float *y) {
     const vec low = vec_set(problem->act == DNN_ACT_CLAMP ? problem->act_min : 0);
     const vec high = vec_set(problem->act_max);
     UNROLL
     for (int j = 0; j < out; j++) {
         if (j >= width) break;
         vec value = sum[j] + bias;
-        if (residual) value += vec_load(residual + j * LANES);
+        if (residual) value += vec_load(residual + j * step);
         if (problem->act != DNN_ACT_NONE) value = vec_max(value, low);
         if (problem->act == DNN_ACT_CLAMP) value = vec_min(value, high);
-        vec_store(y + j * LANES, value);
+        vec_store(y + j * step, value);
     }
 }
 
@@ -265,18 +279,36 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
         UNROLL
         for (int i = 0; i < out; i++) half[i * in + j] = y[i];
     }
-    const int64_t height = min_i64(out, problem->oh - place->row * out);
-    const int64_t width = min_i64(out, problem->ow - place->column * out);
+    const int64_t dh = problem->dh, dw = problem->dw;
+    const int64_t top = first_row(out, work->plan, place), below = problem->oh - top;
+    const int64_t left = first_column(out, work->plan, place), beside = problem->ow - left;
+    const int64_t height = min_i64(out, dh == 1 ? below : ceil_div(below, dh));
+    const int64_t width = min_i64(out, dw == 1 ? beside : ceil_div(beside, dw));
     for (int64_t i = 0; i < height; i++) {
-        const int64_t pixel = (place->row * out + i) * problem->ow + place->column * out;
+        const int64_t pixel = (top + i * dh) * problem->ow + left;
         const int64_t at = (k_block * plane + pixel) * LANES;
         const float *residual = NULL;
         if (problem->residual)
             residual = call->residual + place->image * call->residual_stride + at;
         from_points(out, half + i * in, y);
-        finish_row(out, problem, width, bias, y, residual,
-                   call->y + place->image * call->y_stride + at);
+        float *to = call->y + place->image * call->y_stride + at;
+        if (dw == 1) finish_row(out, problem, LANES, width, bias, y, residual, to);
+        else finish_row(out, problem, dw * LANES, width, bias, y, residual, to);
     }
+}
+
+/* Calls the epilogue for the pixels of one dilated tile, whose columns are no neighbours. */
+static void show_dilated(int out, const struct work *work, const struct place *place,
+                         int64_t k_block) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t top = first_row(out, work->plan, place);
+    const int64_t left = first_column(out, work->plan, place);
+    const int64_t bottom = min_i64(p->oh, top + (int64_t)out * p->dh);
+    const int64_t right = min_i64(p->ow, left + (int64_t)out * p->dw);
+    for (int64_t row = top; row < bottom; row += p->dh)
+        for (int64_t column = left; column < right; column += p->dw)
+            dnn_call_epilogue(work->call, place->image, k_block, row * p->ow + column, 1, 1,
+                              p->ow);
 }
 
 /* Calls the epilogue for all tiles of the current block in one channel block: once per row of tiles rather than per tile, as
@@ -284,6 +316,11 @@ INLINE void finish_tile(int out, const struct work *work, const float *m, const 
 static void show_block(int64_t out, const struct work *work, int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
     struct place place = place_of(work->plan, work->first);
+    if (problem->dh > 1 || problem->dw > 1) {
+        for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place))
+            show_dilated((int)out, work, &place, k_block);
+        return;
+    }
     for (int64_t tile = 0, n; tile < work->count; tile += n) {
         n = min_i64(work->count - tile, work->plan->param[WINOGRAD_TILES_W] - place.column);
         const int64_t top = place.row * out, left = place.column * out;

@@ -92,15 +92,17 @@ static bool choose_image(struct random *r, struct job *j, int kernel, int stride
     p->w = RANDOM_PICK(r, sizes);
     p->kh = p->kw = kernel;
     p->sh = p->sw = stride;
-    p->dh = p->dw = kernel > 1 && random_one_in(r, 8) ? 2 : 1;
+    bool dilated = kernel > 1 && random_one_in(r, 6);
+    p->dh = dilated ? random_int(r, 1, 3) : 1, p->dw = dilated ? random_int(r, 1, 3) : 1;
     if (random_one_in(r, 8)) p->kw = random_int(r, 1, 4);
     if (random_one_in(r, 8)) p->sw = random_int(r, 1, 4);
     int most = min_i64(kernel - 1, 3), pad = kernel / 2;
     if (kernel == 1 && random_one_in(r, 4)) most = 2; /* legal, though nothing but bias is there */
     bool even = random_one_in(r, 2);
-    p->pt = even ? pad : random_int(r, 0, most);
-    p->pl = even ? pad : random_int(r, 0, most);
-    int pb = even ? pad : random_int(r, 0, most), pr = even ? pad : random_int(r, 0, most);
+    int high = pad * p->dh, wide = pad * p->dw;
+    p->pt = even ? high : random_int(r, 0, most);
+    p->pl = even ? wide : random_int(r, 0, most);
+    int pb = even ? high : random_int(r, 0, most), pr = even ? wide : random_int(r, 0, most);
     int rows = p->h + p->pt + pb - p->dh * (p->kh - 1) - 1;
     int cols = p->w + p->pl + pr - p->dw * (p->kw - 1) - 1;
     p->oh = rows / p->sh + 1;
