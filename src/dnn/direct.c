@@ -140,8 +140,8 @@ static bool needs_panel(const struct dnn_plan *plan) {
 static bool is_pixelwise(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    return !p->transposed && param[DIRECT_KH] == 1 && param[DIRECT_KW] == 1 && p->sh == 1 && p->sw == 1 &&
-           !param[DIRECT_PT] && !param[DIRECT_PL] && p->oh == p->h && p->ow == p->w;
+    return !p->transposed && param[DIRECT_KH] == 1 && param[DIRECT_KW] == 1 && p->sh == 1 &&
+           p->sw == 1 && !param[DIRECT_PT] && !param[DIRECT_PL] && p->oh == p->h && p->ow == p->w;
 }
 
 /*
@@ -222,8 +222,8 @@ static void set_panel_strides(struct dnn_plan *plan) {
     const int64_t phases = n_phases(param[DIRECT_KH], param[DIRECT_SH], param[DIRECT_DH]);
     param[DIRECT_ROW_SPLIT] = false;
     const int64_t rows = param[DIRECT_ROWS] + direct_more_rows(plan);
-    param[DIRECT_ROW_SPLIT] = !plan->problem.transposed &&
-                              param[DIRECT_KH] * param[DIRECT_ROWS] < phases * rows;
+    param[DIRECT_ROW_SPLIT] =
+        !plan->problem.transposed && param[DIRECT_KH] * param[DIRECT_ROWS] < phases * rows;
     param[DIRECT_ROW_PHASES] = param[DIRECT_ROW_SPLIT] ? param[DIRECT_KH] : phases;
     param[DIRECT_COLUMN_PHASE] =
         (param[DIRECT_COLUMNS] + direct_more_columns(plan)) * param[DIRECT_BLOCK];
@@ -255,8 +255,8 @@ static int64_t panel_size(const struct dnn_plan *plan) {
 /* Bytes of x (in the panel or in place) that one block of y reads; it reads them once per pair. */
 static int64_t block_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t rows = (plan->param[DIRECT_ROWS] - 1) * plan->param[DIRECT_SH] +
-                         plan->param[DIRECT_REACH_H] + 1;
+    const int64_t rows =
+        (plan->param[DIRECT_ROWS] - 1) * plan->param[DIRECT_SH] + plan->param[DIRECT_REACH_H] + 1;
     if (plan->param[DIRECT_PANEL]) return panel_size(plan);
     return rows * (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
            (int64_t)sizeof(float);

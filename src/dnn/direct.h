@@ -59,7 +59,7 @@ enum direct_param {
     DIRECT_C_STRIDE, /* floats between two channel blocks of x */
     DIRECT_TABLE,    /* bytes of the list of taps in scratch */
     DIRECT_PAIR,     /* floats of packed weights of one pair */
-    DIRECT_SH,       /* steps from point to point and from tap to tap in x: 1 if transposed, else the problem's */
+    DIRECT_SH, /* steps from point to point and from tap to tap in x: 1 if transposed, else the problem's */
     DIRECT_SW,
     DIRECT_DH,
     DIRECT_DW,

@@ -249,8 +249,8 @@ static int64_t clip_points(int64_t first, int64_t n, int64_t phase, int64_t phas
 static void run_phase(const struct block *block, const struct direct_phase *phase, int64_t pair,
                       int64_t k_block, int vectors) {
     const int64_t *param = block->plan->param;
-    const int64_t n_rows = clip_points(block->row, block->n_rows, phase->row, param[DIRECT_UP_H],
-                                       param[DIRECT_Y_H]);
+    const int64_t n_rows =
+        clip_points(block->row, block->n_rows, phase->row, param[DIRECT_UP_H], param[DIRECT_Y_H]);
     const int64_t n_columns = clip_points(block->column, block->n_columns, phase->column,
                                           param[DIRECT_UP_W], param[DIRECT_Y_W]);
     const int64_t parts = ceil_div(n_columns, VALUES);
@@ -265,8 +265,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
         for (int64_t row = 0, rows; row < n_rows; row += rows) {
             rows = two_rows && row + 1 < n_rows ? 2 : 1;
             fetch_ahead(&tile, size, index++, n_tiles);
-            run_tile(block, phase, &tile, k_block, vectors, block->row + row,
-                     block->column + begin, (int)rows, columns);
+            run_tile(block, phase, &tile, k_block, vectors, block->row + row, block->column + begin,
+                     (int)rows, columns);
         }
     }
 }
@@ -279,7 +279,8 @@ static void run_pair(const struct block *block, int64_t pair) {
     const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
     for (int64_t i = 0; i < direct_phases(block->plan); i++)
         run_phase(block, &block->phases[i], pair, k_block, vectors);
-    const int64_t row = block->row * param[DIRECT_UP_H], column = block->column * param[DIRECT_UP_W];
+    const int64_t row = block->row * param[DIRECT_UP_H],
+                  column = block->column * param[DIRECT_UP_W];
     const int64_t rows = min_i64(block->n_rows * param[DIRECT_UP_H], param[DIRECT_Y_H] - row);
     const int64_t columns =
         min_i64(block->n_columns * param[DIRECT_UP_W], param[DIRECT_Y_W] - column);
@@ -334,8 +335,8 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
                 if (!direct_row(plan, phase->row, r, &row) ||
                     !direct_column(plan, phase->column, s, &column))
                     continue;
-                tap->offset =
-                    c * param[DIRECT_C_STRIDE] + row_offset(plan, row) + column_offset(plan, column);
+                tap->offset = c * param[DIRECT_C_STRIDE] + row_offset(plan, row) +
+                              column_offset(plan, column);
                 tap->n_channels = direct_channels(plan, c);
                 tap++;
             }

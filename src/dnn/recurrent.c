@@ -1,10 +1,15 @@
 /*
  * The functions of the steps of recurrent layers: the loop over steps of time, and packing.
  *
- *   run/exec.c -> dnn_recurrent_run -> per step of time pool_run -> run_tasks -> plan->kernels->recurrent
+ *   run/exec.c -> dnn_recurrent_run -> pool_run, once -> run_steps on each thread -> run_task -> plan->kernels->recurrent
  *
  * The state before a step of time is the state of the step before in y itself, so there is no other copy of it. The cell of an
  * lstm lies in the last rows of y, where the caller expects the last one.
+ *
+ * The tasks of a step of time are divided into one share per thread, the same ones at all steps, so that the weights of a share
+ * stay in the caches of its thread. If they do not fit, every second step takes them in the opposite order: it begins with those that the
+ * step before has used last. A thread that is done with its share takes tasks of others, so any number of threads computes all
+ * steps, and a thread that begins late finds its place by the counters of the shares.
  *
  * Invariants: a sample beyond its length is not computed, its states are zero. The order of a sum does not depend on the division
  * into tasks. This file is part of deployed libraries.
@@ -15,6 +20,8 @@
 #include "run/pool.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 /* ---- Plain loops ---- */
@@ -87,6 +94,17 @@ void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t
 /* Multiply-adds of a step of time below which waking other threads costs more than they save, about a microsecond. */
 #define ALONE ((int64_t)1 << 16)
 
+/* Most shares, for threads beyond that there are none; and pauses of a waiting thread before it offers its core to others, some 20 us. */
+#define SHARES 64
+#define PAUSES 500
+
+/* A part of the tasks of each step of time. `next` counts the tasks that were taken at all steps: task next % n of step next / n is the
+ * next one. */
+struct share {
+    _Alignas(128) _Atomic int64_t next;
+    int64_t begin, n;
+};
+
 struct recurrent {
     const struct dnn_kernels *kernels;
     const int64_t *arg;
@@ -96,7 +114,10 @@ struct recurrent {
     /* floats from one step of time, and from one sample, to the next */
     int64_t x_step, x_sample, y_step, y_sample;
     int64_t n_tiles, tile_size; /* floats of a packed tile */
-    int64_t time;
+    int64_t n_parts, n_tasks;   /* parts of the samples; tasks of a step of time */
+    int n_shares;
+    struct share share[SHARES];
+    _Alignas(128) _Atomic int64_t done; /* tasks of all steps */
 };
 
 static int64_t length_of(const struct recurrent *r, int64_t n) {
@@ -107,63 +128,119 @@ static float *state_at(const struct recurrent *r, int64_t time, int64_t n) {
     return r->y + time * r->y_step + n * r->y_sample;
 }
 
-/* The state of a sample before the present step of time. */
-static const float *state_before(const struct recurrent *r, int64_t n) {
+/* The state of a sample before a step of time. */
+static const float *state_before(const struct recurrent *r, int64_t time, int64_t n) {
     const bool back = r->arg[RECURRENT_REVERSE];
     const int64_t first = back ? length_of(r, n) - 1 : 0;
-    if (r->time == first) return r->state + n * r->arg[RECURRENT_UNITS];
-    return state_at(r, back ? r->time + 1 : r->time - 1, n);
+    if (time == first) return r->state + n * r->arg[RECURRENT_UNITS];
+    return state_at(r, back ? time + 1 : time - 1, n);
 }
 
-static struct recurrent_row row_of(const struct recurrent *r, int64_t n) {
-    return (struct recurrent_row){.x = r->x + r->time * r->x_step + n * r->x_sample,
-                                  .h = state_before(r, n),
-                                  .y = state_at(r, r->time, n),
+static struct recurrent_row row_of(const struct recurrent *r, int64_t time, int64_t n) {
+    return (struct recurrent_row){.x = r->x + time * r->x_step + n * r->x_sample,
+                                  .h = state_before(r, time, n),
+                                  .y = state_at(r, time, n),
                                   .cell = state_at(r, r->arg[RECURRENT_STEPS] + 1, n)};
 }
 
-/* Task: tile task % n_tiles, for part task / n_tiles of the samples. Samples beyond their length get zeros. */
-static void run_task(const struct recurrent *r, int64_t task) {
-    const int64_t tile = task % r->n_tiles, first = task / r->n_tiles * ROWS;
+/* Task: tile task / n_parts, for part task % n_parts of the samples. Samples beyond their length get zeros. */
+static void run_task(const struct recurrent *r, int64_t time, int64_t task) {
+    const int64_t tile = task / r->n_parts, first = task % r->n_parts * ROWS;
     const int64_t units = r->arg[RECURRENT_UNITS], n_tile = r->arg[RECURRENT_TILE];
     const int64_t end = min_i64(first + ROWS, r->arg[RECURRENT_SAMPLES]);
     const int64_t unit = tile * n_tile, width = min_i64(n_tile, units - unit);
     struct recurrent_row row[ROWS];
     int n = 0;
     for (int64_t i = first; i < end; i++) {
-        if (r->time < length_of(r, i)) row[n++] = row_of(r, i);
-        else memset(state_at(r, r->time, i) + unit, 0, (size_t)width * sizeof(float));
+        if (time < length_of(r, i)) row[n++] = row_of(r, time, i);
+        else memset(state_at(r, time, i) + unit, 0, (size_t)width * sizeof(float));
     }
     r->kernels->recurrent(r->arg[RECURRENT_KIND], units, unit, r->weight + tile * r->tile_size,
                           r->more, n, row);
 }
 
-static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
-    (void)thread;
-    for (int64_t task = begin; task < end; task++) run_task(user, task);
+/* Takes a task of the share at step number `step`. -1: there is none left. */
+static int64_t take_task(struct share *share, int64_t step) {
+    int64_t next = atomic_load_explicit(&share->next, memory_order_relaxed);
+    do
+        if (next >= (step + 1) * share->n) return -1;
+    while (!atomic_compare_exchange_weak_explicit(&share->next, &next, next + 1,
+                                                  memory_order_relaxed, memory_order_relaxed));
+    const int64_t i = next - step * share->n;
+    return share->begin + (step % 2 ? share->n - 1 - i : i);
 }
 
-static struct recurrent make_recurrent(const struct step *step, void *const *ptr,
-                                       const int64_t *arg) {
+/* Computes all tasks of a step that nobody has taken, those of the own share first. Returns their number. */
+static int64_t run_step(struct recurrent *r, int own, int64_t step) {
+    const int64_t time = r->arg[RECURRENT_REVERSE] ? r->arg[RECURRENT_STEPS] - 1 - step : step;
+    int64_t n = 0;
+    for (int i = 0; i < r->n_shares; i++) {
+        struct share *share = &r->share[(own + i) % r->n_shares];
+        for (int64_t task; (task = take_task(share, step)) >= 0; n++) run_task(r, time, task);
+    }
+    return n;
+}
+
+/* Waits until `n` tasks of all steps are done. */
+static void await_tasks(struct recurrent *r, int64_t n) {
+    for (int64_t i = 0; atomic_load_explicit(&r->done, memory_order_acquire) < n; i++) {
+#if defined __x86_64__
+        __builtin_ia32_pause();
+#elif defined __aarch64__
+        __asm__ volatile("yield");
+#endif
+        if (i % PAUSES == PAUSES - 1) sched_yield();
+    }
+}
+
+/* All steps on one thread, with the share `begin`. The tasks of a step need the states of all units: it waits for those that others have
+ * taken. These are running, so the wait ends. */
+static void run_steps(void *user, int thread, int64_t begin, int64_t end) {
+    struct recurrent *r = user;
+    (void)thread, (void)end;
+    for (int64_t step = 0; step < r->arg[RECURRENT_STEPS]; step++) {
+        const int64_t n = run_step(r, (int)begin, step);
+        if (n) atomic_fetch_add_explicit(&r->done, n, memory_order_acq_rel);
+        await_tasks(r, (step + 1) * r->n_tasks);
+    }
+}
+
+/* `work`: multiply-adds of a step. */
+static void make_shares(struct recurrent *r, int64_t work) {
+    const int64_t n = work < ALONE ? 1 : min_i64(min_i64(pool_threads(), SHARES), r->n_tasks);
+    r->n_shares = (int)n;
+    for (int i = 0; i < r->n_shares; i++) {
+        struct share *share = &r->share[i];
+        share->begin = dnn_split(r->n_tasks, i, n);
+        share->n = dnn_split(r->n_tasks, i + 1, n) - share->begin;
+        atomic_init(&share->next, 0);
+    }
+    atomic_init(&r->done, 0);
+}
+
+static void init_recurrent(const struct step *step, void *const *ptr, const int64_t *arg,
+                           struct recurrent *r) {
     const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
     const int64_t gates = dnn_recurrent_gates(kind), steps = arg[RECURRENT_STEPS];
     const bool by_sample = arg[RECURRENT_AXIS];
-    struct recurrent r = {.kernels = step->data,
-                          .arg = arg,
-                          .x = ptr[RECURRENT_X],
-                          .weight = ptr[RECURRENT_WEIGHT],
-                          .state = ptr[RECURRENT_STATE],
-                          .more = ptr[RECURRENT_MORE],
-                          .length = ptr[RECURRENT_LENGTHS],
-                          .y = ptr[RECURRENT_Y],
-                          .n_tiles = ceil_div(units, arg[RECURRENT_TILE])};
+    *r = (struct recurrent){.kernels = step->data,
+                            .arg = arg,
+                            .x = ptr[RECURRENT_X],
+                            .weight = ptr[RECURRENT_WEIGHT],
+                            .state = ptr[RECURRENT_STATE],
+                            .more = ptr[RECURRENT_MORE],
+                            .length = ptr[RECURRENT_LENGTHS],
+                            .y = ptr[RECURRENT_Y],
+                            .n_tiles = ceil_div(units, arg[RECURRENT_TILE])};
     const int64_t rows = steps + 1 + (kind == RECURRENT_LSTM);
-    r.tile_size = arg[RECURRENT_TILE] * units * (gates > 1 ? gates : 1);
-    r.y_step = by_sample ? units : units * arg[RECURRENT_SAMPLES];
-    r.y_sample = by_sample ? units * rows : units;
-    r.x_step = by_sample ? units * gates : units * gates * arg[RECURRENT_SAMPLES];
-    r.x_sample = by_sample ? units * gates * steps : units * gates;
-    return r;
+    r->tile_size = arg[RECURRENT_TILE] * units * (gates > 1 ? gates : 1);
+    r->y_step = by_sample ? units : units * arg[RECURRENT_SAMPLES];
+    r->y_sample = by_sample ? units * rows : units;
+    r->x_step = by_sample ? units * gates : units * gates * arg[RECURRENT_SAMPLES];
+    r->x_sample = by_sample ? units * gates * steps : units * gates;
+    r->n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS);
+    r->n_tasks = r->n_tiles * r->n_parts;
+    make_shares(r, arg[RECURRENT_SAMPLES] * units * units * gates);
 }
 
 /* Copies the first cells to the place of the last ones. Returns the number of a sample with a wrong length; -1: there is none. */
@@ -191,21 +268,14 @@ static void end_run(const struct recurrent *r) {
 void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
-    struct recurrent r = make_recurrent(step, ptr, arg);
-    const int64_t steps = arg[RECURRENT_STEPS], units = arg[RECURRENT_UNITS];
-    const int64_t tasks = r.n_tiles * ceil_div(arg[RECURRENT_SAMPLES], ROWS);
-    const int64_t work =
-        arg[RECURRENT_SAMPLES] * units * units * dnn_recurrent_gates(arg[RECURRENT_KIND]);
+    struct recurrent r;
+    init_recurrent(step, ptr, arg, &r);
     const int64_t bad = begin_run(&r);
     if (bad >= 0) {
         fail_length(step, ptr, arg, bad);
         return;
     }
-    for (int64_t i = 0; i < steps; i++) {
-        r.time = arg[RECURRENT_REVERSE] ? steps - 1 - i : i;
-        if (work < ALONE) run_tasks(&r, 0, 0, tasks);
-        else pool_run(tasks, 1, run_tasks, &r);
-    }
+    pool_run(r.n_shares, 1, run_steps, &r);
     end_run(&r);
 }
 

@@ -307,8 +307,7 @@ static void show_dilated(int out, const struct work *work, const struct place *p
     const int64_t right = min_i64(p->ow, left + (int64_t)out * p->dw);
     for (int64_t row = top; row < bottom; row += p->dh)
         for (int64_t column = left; column < right; column += p->dw)
-            dnn_call_epilogue(work->call, place->image, k_block, row * p->ow + column, 1, 1,
-                              p->ow);
+            dnn_call_epilogue(work->call, place->image, k_block, row * p->ow + column, 1, 1, p->ow);
 }
 
 /* Calls the epilogue for all tiles of the current block in one channel block: once per row of tiles rather than per tile, as

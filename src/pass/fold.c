@@ -57,7 +57,8 @@ static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n
 
 static struct tensor *rebuild(struct model *m, const struct layer *anchor, struct tensor *w,
                               struct tensor *b) {
-    struct tensor *in[3] = {anchor->in[0], w, expand_to(m, b, w ? w->dim[weight_axis(anchor)] : size_const(0))};
+    struct tensor *in[3] = {anchor->in[0], w,
+                            expand_to(m, b, w ? w->dim[weight_axis(anchor)] : size_const(0))};
     return pass_add(m, anchor->kind, b ? 3 : 2, in, &anchor->attr, anchor->origin);
 }
 

@@ -57,7 +57,8 @@ static int gen_behind_conv(struct gen *g, int y, int64_t k) {
 void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes) {
     static const int counts[] = {1, 2, 3, 8, 17};
     struct random *r = g->random;
-    int groups = random_one_in(r, 2) ? 1 : random_int(r, 2, 3), h = random_int(r, 1, 9), w = random_int(r, 1, 9), in[3];
+    int groups = random_one_in(r, 2) ? 1 : random_int(r, 2, 3), h = random_int(r, 1, 9),
+        w = random_int(r, 1, 9), in[3];
     int64_t c = groups * RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts), all = groups * k;
     int kh = random_int(r, 1, 5), kw = random_int(r, 1, 5), dilation = random_one_in(r, 4) ? 2 : 1;
     int top = random_int(r, 0, (kh - 1) / 2), left = random_int(r, 0, (kw - 1) / 2);

@@ -340,8 +340,7 @@ static int64_t find_source(bool transposed, int64_t at, int64_t step, int64_t pa
 /* The weights between two channels of the model; c counts those of the group. */
 static const float *find_weights(const struct dnn_problem *p, const float *weight, int64_t k,
                                  int64_t c) {
-    const int64_t pair =
-        p->transposed ? c * p->k_model + k : k * (p->c_model / p->groups) + c;
+    const int64_t pair = p->transposed ? c * p->k_model + k : k * (p->c_model / p->groups) + c;
     return weight + pair * p->kh * p->kw;
 }
 
@@ -357,8 +356,10 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
         if (model < first || model >= first + per_group) continue;
         const float *w = find_weights(p, d->weight, k, model - first);
         for (int i = 0; i < p->kh * p->kw; i++) {
-            int64_t row = find_source(p->transposed, pixel / p->ow, p->sh, p->pt, i / p->kw * p->dh);
-            int64_t col = find_source(p->transposed, pixel % p->ow, p->sw, p->pl, i % p->kw * p->dw);
+            int64_t row =
+                find_source(p->transposed, pixel / p->ow, p->sh, p->pt, i / p->kw * p->dh);
+            int64_t col =
+                find_source(p->transposed, pixel % p->ow, p->sw, p->pl, i % p->kw * p->dw);
             double product = read_x(j, d, n, c, row, col) * w[i];
             sum += product;
             squares += product * product;
