@@ -54,11 +54,14 @@ static void print_tables(struct deployment *d, struct text *text) {
     for (int i = 0; i < d->program->steps.n; i++) {
         if (d->binding->step[i]->run != copy_run) continue;
         const struct copy_table *table = d->binding->step[i]->data;
-        int64_t n = (int64_t)table->n_outer * table->lanes;
-        text_add(text, "static const int32_t sol_base_%d[] = {", i);
-        for (int64_t k = 0; k < n; k++)
-            text_add(text, k % 16 ? " %d," : "\n    %d,", table->base[k]);
-        text_add(text, " 0};\n\n");
+        const bool has_form = table->form.number;
+        char name[32];
+        snprintf(name, sizeof name, "sol_base_%d", i);
+        deploy_print_numbers(
+            text, name,
+            has_form ? copy_form_numbers(&table->form) : (int64_t)table->n_outer * table->lanes,
+            has_form ? table->form.number : table->base);
+        text_add(text, "\n");
     }
 }
 
@@ -153,8 +156,11 @@ static bool is_double(const struct step *step) {
 static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
     if (step->run == copy_run) {
         const struct copy_table *t = step->data;
+        const struct copy_form *f = &t->form;
         const int64_t all[] = {t->n_outer, t->n_pixels, t->lanes, t->pixel_stride, arg[1], arg[2]};
-        deploy_print_ints(text, COUNT(all), all);
+        const int64_t form[] = {f->n_parts, f->n_rows,   f->n_columns, f->row_step,
+                                arg[1],     arg[2], t->element,   arg[COPY_N]};
+        deploy_print_ints(text, f->number ? COUNT(form) : COUNT(all), f->number ? form : all);
     } else {
         deploy_print_ints(text, step->n_arg, arg);
     }
@@ -170,7 +176,9 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     print_pointers(d, text, b, i, divided);
     const int element =
         step->run == copy_run ? ((const struct copy_table *)step->data)->element : 0;
-    if (element == 4)
+    if (element && ((const struct copy_table *)step->data)->form.number)
+        text_add(text, "        sol_copy_form(ptr, arg, sol_base_%d);\n    }\n", i);
+    else if (element == 4)
         text_add(text, "        sol_copy(ptr, arg, sol_base_%d, %lld);\n    }\n", i, tasks);
     else if (element)
         text_add(text, "        sol_copy_any(ptr, arg, sol_base_%d, %lld, %d);\n    }\n", i, tasks,

@@ -110,6 +110,26 @@ static inline void sol_copy_any(void *const *ptr, const int64_t *arg, const int3
     }
 }
 
+/* Moves values: out[to[p] + r * row_step + c] = in[from[p] + row[r] + column[c]], 0 where from[p] < 0 or column[c] is INT32_MIN.
+ * `number` has from, to, row and column. arg: how many parts p, rows r and columns c, row_step, the strides of n in `in` and `out`,
+ * bytes of an element, how many n. */
+static inline void sol_copy_form(void *const *ptr, const int64_t *arg, const int32_t *number) {
+    const int64_t parts = arg[0], rows = arg[1], columns = arg[2];
+    const int32_t *row = number + 2 * parts, *column = row + rows;
+    const size_t size = (size_t)arg[6];
+    int64_t n, p, r, c;
+    for (n = 0; n < arg[7]; n++)
+        for (p = 0; p < parts; p++)
+            for (r = 0; r < rows; r++)
+                for (c = 0; c < columns; c++) {
+                    char *out = (char *)ptr[1] +
+                                (n * arg[5] + number[parts + p] + r * arg[3] + c) * arg[6];
+                    const int64_t from = n * arg[4] + number[p] + row[r] + column[c];
+                    if (number[p] < 0 || column[c] == INT32_MIN) memset(out, 0, size);
+                    else memcpy(out, (const char *)ptr[0] + from * arg[6], size);
+                }
+}
+
 /* Moves rows of a table, by indices of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
  * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number, least index; strides and inner are bytes. */
 static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {

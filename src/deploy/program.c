@@ -149,18 +149,41 @@ static void print_work(struct text *text, const struct dnn_work *work, int step)
     text_add(text, "};\n");
 }
 
+void deploy_print_numbers(struct text *text, const char *name, int64_t n, const int32_t *number) {
+    text_add(text, "static const int32_t %s[] = {", name);
+    for (int64_t i = 0; i < n; i++)
+        if (number[i] == INT32_MIN) text_add(text, "%sINT32_MIN,", i % 16 ? "" : "\n");
+        else text_add(text, i % 16 ? "%d," : "\n%d,", number[i]);
+    text_add(text, "0};\n");
+}
+
+static void print_form(struct text *text, const struct copy_form *f, const char *base) {
+    text_add(text,
+             ".form = {.kind = %d, .n_parts = %d, .n_rows = %d, .n_columns = %d, .n_more = %d, "
+             ".row_step = %lld, .number = %s}",
+             (int)f->kind, f->n_parts, f->n_rows, f->n_columns, f->n_more, (long long)f->row_step,
+             base);
+}
+
 /* Prints the source of each value of a sample. Only these tables grow with the tensors of the network. */
 static void print_table(struct text *text, const struct copy_table *table, const char *list,
                         int step) {
-    const int64_t n = (int64_t)table->n_outer * table->lanes;
-    text_add(text, "static const int32_t %s_base_%d[] = {", list, step);
-    for (int64_t i = 0; i < n; i++) text_add(text, i % 16 ? "%d," : "\n%d,", table->base[i]);
-    text_add(text,
-             "0};\nstatic const struct copy_table %s_data_%d = {.element = %d, .n_outer = %d, "
-             ".n_pixels = %d, .lanes = %d, .pixel_stride = %lld, .base = %s_base_%d, .in_lanes = "
-             "%d};\n",
-             list, step, table->element, table->n_outer, table->n_pixels, table->lanes,
-             (long long)table->pixel_stride, list, step, table->in_lanes);
+    const bool has_form = table->form.number;
+    const int64_t n =
+        has_form ? copy_form_numbers(&table->form) : (int64_t)table->n_outer * table->lanes;
+    char base[64];
+    snprintf(base, sizeof base, "%s_base_%d", list, step);
+    deploy_print_numbers(text, base, n, has_form ? table->form.number : table->base);
+    text_add(text, "static const struct copy_table %s_data_%d = {.element = %d, ", list, step,
+             table->element);
+    if (has_form) print_form(text, &table->form, base);
+    else
+        text_add(text,
+                 ".n_outer = %d, .n_pixels = %d, .lanes = %d, .pixel_stride = %lld, .base = %s, "
+                 ".in_lanes = %d",
+                 table->n_outer, table->n_pixels, table->lanes, (long long)table->pixel_stride,
+                 base, table->in_lanes);
+    text_add(text, "};\n");
 }
 
 /* The number of the step that reads the packed parameters of `plan`; -1: there is none. */

@@ -31,7 +31,10 @@
     X(pool_h, "src/run/pool.h", "", 0)                                                       \
     X(packs_h, "src/run/packs.h", "", 0)                                                     \
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
+    X(copy_form_h, "src/run/copy_form.h", "", 0)                                             \
     X(copy_c, "src/run/copy.c", "", 0)                                                       \
+    X(copy_form_c, "src/run/copy_form.c", "", 0)                                             \
+    X(copy_move_c, "src/run/copy_move.c", "", 0)                                             \
     X(exec_c, "src/run/exec.c", "", 0)                                                       \
     X(gather_c, "src/run/gather.c", "", 0)                                                   \
     X(host_c, "src/run/host.c", "", 0)                                                       \

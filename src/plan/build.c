@@ -168,8 +168,10 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
     struct size batch, pixels;
     TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch, &pixels));
-    size_t n = (size_t)table.n_outer * (size_t)table.lanes;
-    table.base = arena_copy(b->keep, table.base, n * sizeof *table.base);
+    const int64_t n = (int64_t)table.n_outer * table.lanes, numbers = copy_form_numbers(&table.form);
+    if (table.form.number)
+        table.form.number = arena_copy(b->keep, table.form.number, (size_t)numbers * sizeof(int32_t));
+    else table.base = arena_copy(b->keep, table.base, (size_t)n * sizeof *table.base);
     table.element = (int)size_element(out->dtype);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};

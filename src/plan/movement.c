@@ -164,18 +164,6 @@ static bool find_pixel_stride(const struct image *image, const int64_t *source, 
     return true;
 }
 
-/* Splits a plain tensor into rows of equal length in which source positions have a constant stride. The length is that of the
- * first such row. False if there is no such split. */
-static bool find_rows(const struct tensor *t, struct image *image, int64_t n, const int64_t *source,
-                      int64_t *stride) {
-    int64_t run = 1;
-    if (t->layout.block || n < 2) return false;
-    while (run < n && source[run] - source[run - 1] == source[1] - source[0]) run++;
-    if (run == 1 || n % run) return false;
-    *image = (struct image){1, n / run, run, 1, (int)(n / run)};
-    return find_pixel_stride(image, source, stride);
-}
-
 static void fill_table(struct arena *arena, const struct tensor *out, const struct image *image,
                        const int64_t *source, struct copy_table *table) {
     int32_t *base = ARENA_ARRAY(arena, int32_t, image->stored + 1);
@@ -221,17 +209,44 @@ static void fill_open(struct moving *m, const struct tensor *in, const struct te
                                  .in_lanes = in_lanes};
 }
 
+/* The dims in which `out` is stored; blocked channels are two dims. */
+static int list_dims(const struct moving *m, const struct tensor *out, const struct image *image,
+                     int64_t *dim) {
+    int n = 0, axis = layout_channel_axis(out);
+    for (int d = first_dim(m); d < out->rank; d++) {
+        const bool is_blocked = out->layout.block && d == axis;
+        dim[n++] = is_blocked ? image->stored / image->lanes : size_value(out->dim[d]);
+    }
+    if (out->layout.block) dim[n++] = image->lanes;
+    return n;
+}
+
+/* The form in which vectors move the values; false if there is none. */
+static bool find_form(struct moving *m, const struct tensor *in, const struct tensor *out,
+                      const struct image *from, const struct image *to, const int64_t *source,
+                      struct copy_form *form) {
+    const int64_t n = count_moved(m, out), stored = to->images * to->stored * to->pixels;
+    int64_t *at = out->layout.block ? ARENA_ARRAY(m->arena, int64_t, stored + 1) : NULL;
+    struct copy_source s = {.at = at ? at : source,
+                            .n_in = from->images * from->stored * from->pixels,
+                            .element = (int)size_element(out->dtype)};
+    for (int64_t i = 0; at && i < stored; i++) at[i] = -1;
+    for (int64_t i = 0; at && i < n; i++) at[position(out, to, i)] = source[i];
+    if (!in->layout.block) s.n_in = count_moved(m, in);
+    s.n_dims = list_dims(m, out, to, s.dim);
+    return copy_form_find(m->arena, &s, form);
+}
+
 static void fill_fixed(struct moving *m, const struct tensor *in, const struct tensor *out,
                        struct copy_table *table) {
     const int64_t n_out = count_moved(m, out);
     struct image from = view_image(in, m->batched), to = view_image(out, m->batched);
     int64_t *source = ARENA_ARRAY(m->arena, int64_t, n_out + 1);
     for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m->at[i]);
-    struct image rows = to;
+    if (find_form(m, in, out, &from, &to, source, &table->form)) return;
+    table->form.number = NULL;
     if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
         fill_table(m->arena, out, &to, source, table);
-    else if (find_rows(out, &rows, n_out, source, &table->pixel_stride))
-        fill_table(m->arena, out, &rows, source, table);
     else fill_pointwise(m->arena, out, &to, n_out, source, table);
 }
 

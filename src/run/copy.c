@@ -15,7 +15,7 @@
 
 int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
     const struct copy_table *table = step->data;
-    return arg[0] * table->n_outer;
+    return arg[COPY_N] * (table->form.number ? copy_form_n_tasks(&table->form) : table->n_outer);
 }
 
 /* Position of the first pixel of a stored channel: the blocks before it have `pixels` pixels each. */
@@ -23,6 +23,24 @@ static int64_t first_pixel(const struct copy_table *table, int32_t channel, int6
     if (channel < 0) return -1;
     const int64_t lane = channel % table->in_lanes;
     return (channel - lane) * pixels + lane;
+}
+
+/* The form of a table whose bases are positions, if its channels and lanes do not depend on each other. */
+static void find_form(struct arena *arena, struct copy_table *table) {
+    const int64_t n = (int64_t)table->n_outer * table->lanes,
+                  pixels = (table->n_pixels - 1) * table->pixel_stride;
+    struct copy_source source = {.n_dims = 2,
+                                 .dim = {table->n_outer, table->lanes},
+                                 .pixels = table->n_pixels,
+                                 .pixel_stride = table->pixel_stride,
+                                 .element = table->element};
+    int64_t *at = ARENA_ARRAY(arena, int64_t, n + 1);
+    for (int64_t i = 0; i < n; i++) {
+        at[i] = table->base[i];
+        source.n_in = max_i64(source.n_in, at[i] + pixels + 1);
+    }
+    source.at = at;
+    if (!copy_form_find(arena, &source, &table->form)) table->form.number = NULL;
 }
 
 enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
@@ -41,6 +59,7 @@ enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct a
     }
     table.n_pixels = (int)pixels;
     table.base = base;
+    if (pixels) find_form(arena, &table);
     copy.data = arena_copy(arena, &table, sizeof table);
     *out = arena_copy(arena, &copy, sizeof copy);
     return SOL_OK;
@@ -98,10 +117,28 @@ COPY(uint16_t)
 COPY(uint32_t)
 COPY(uint64_t)
 
+/* Moves tasks [begin, end) of all samples by the form. */
+static void run_form(const struct copy_table *t, void *const *ptr, const int64_t *arg,
+                     int64_t begin, int64_t end) {
+    const int64_t n_tasks = copy_form_n_tasks(&t->form);
+    for (int64_t n = begin / n_tasks; begin < end; n++) {
+        const int64_t last = min_i64(end, (n + 1) * n_tasks);
+        copy_form_run(&t->form, t->element,
+                      (const char *)ptr[0] + n * arg[COPY_IN_STRIDE] * t->element,
+                      (char *)ptr[1] + n * arg[COPY_OUT_STRIDE] * t->element, begin - n * n_tasks,
+                      last - n * n_tasks);
+        begin = last;
+    }
+}
+
 void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
               int64_t begin, int64_t end) {
     (void)scratch;
     const struct copy_table *t = step->data;
+    if (t->form.number) {
+        run_form(t, ptr, arg, begin, end);
+        return;
+    }
     for (int64_t task = begin; task < end; task++) {
         switch (t->element) {
         case 1: copy_task_uint8_t(t, ptr, arg, task); break;
