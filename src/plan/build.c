@@ -172,7 +172,6 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     if (table.form.number)
         table.form.number = arena_copy(b->keep, table.form.number, (size_t)numbers * sizeof(int32_t));
     else table.base = arena_copy(b->keep, table.base, (size_t)n * sizeof *table.base);
-    table.element = (int)size_element(out->dtype);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
     struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),

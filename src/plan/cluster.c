@@ -4,7 +4,7 @@
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
  * Module DNN gets each conv and linear with the layers that fit into its epilogue and prologue (anchor.c). Module COPY gets chains
- * of layers that only move values, GATHER single gathers, RECURRENT single recurrent layers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
+ * and groups (group.c) of layers that only move values, GATHER single gathers, RECURRENT single recurrent layers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
  * layers: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
@@ -120,7 +120,7 @@ static char *mark_members(struct clustering *c, struct layer *const *at, int n) 
 }
 
 /* Puts layers in the model's order, by insertion sort: they are few and nearly sorted. */
-static void sort_layers(struct clustering *c, struct layer **at, int n) {
+void cluster_sort(struct clustering *c, struct layer **at, int n) {
     for (int i = 1; i < n; i++) {
         struct layer *l = at[i];
         int k = i;
@@ -174,7 +174,7 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
     both->module = MODULE_DFP;
     for (int i = 0; i < a->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, a->layers.at[i]);
     for (int i = 0; i < b->layers.n; i++) VEC_PUSH(c->plan->arena, &both->layers, b->layers.at[i]);
-    sort_layers(c, both->layers.at, both->layers.n);
+    cluster_sort(c, both->layers.at, both->layers.n);
     cluster_find_ports(c, both);
     return both;
 }
@@ -194,7 +194,7 @@ static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
         return false;
     for (int i = 0; i < b->layers.n; i++) cluster_add(c, a, b->layers.at[i]);
     b->layers.n = 0;
-    sort_layers(c, a->layers.at, a->layers.n);
+    cluster_sort(c, a->layers.at, a->layers.n);
     return true;
 }
 
@@ -273,6 +273,7 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     find_effects(&c);
     for (int i = 0; i < c.m->layers.n; i++)
         if (cluster_is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);
+    cluster_groups(&c);
     for (int i = 0; i < c.m->layers.n; i++) assign(&c, c.m->layers.at[i]);
     join_siblings(&c);
     for (int i = 0; i < c.all.n; i++)

@@ -1,17 +1,19 @@
 /*
- * Movements: chains of layers that only move values (reshape, permute, slice, copy) become one copy with a table.
+ * Movements: layers that only move values (reshape, permute, slice, copy) become one copy with a table.
  *
- *   chain of layers -> run it on element numbers -> table of positions (run/copy.c)
+ *   a chain, or a group with one input and one output (plan/group.c) -> run it on element numbers -> table of positions (run/copy.c)
  *
- * At compile time the chain runs once on the numbers 0, 1, 2, .. of the input's elements instead of on values. The number that
- * ends up at an output element is the input element to copy there. If the chain keeps samples apart, the table
- * describes one sample and is applied to each sample of the batch; else it describes the whole tensor.
+ * At compile time the layers run once on the numbers 0, 1, 2, .. of the input's elements instead of on values. The number that
+ * ends up at an output element is the input element to copy there, -1 where a pad puts a zero. If the layers keep samples apart, the
+ * table describes one sample and is applied to each sample of the batch; else it describes the whole tensor.
  *
  * Open pixels: if the last dims of a sample are open, and each layer of the chain keeps them as they are, the chain runs on the
  * numbers of the dims before them (channels, or groups of channels) instead of on elements, and the table is for channels.
  */
 #include "plan/plan.h"
 #include "run/program.h"
+
+#include <math.h>
 
 /* The most elements that a table describes; larger movements become DFP kernels. Less for constants: they are moved only once,
  * but the table would stay in the program. */
@@ -25,9 +27,12 @@ static bool is_batched(const struct tensor *a, const struct tensor *b) {
 }
 
 bool movement_keeps_batch(const struct layer *l) {
+    const int rank = l->in[0]->rank;
     if (!is_batched(l->in[0], l->out[0])) return false;
     if (l->kind == LAYER_permute) return l->attr.axes[0] == 0;
-    return l->kind != LAYER_slice || l->attr.axis != 0;
+    if (l->kind == LAYER_expand) return rank == l->out[0]->rank;
+    if (l->kind == LAYER_pad) return rank > 2;
+    return (l->kind != LAYER_slice && l->kind != LAYER_concat) || l->attr.axis != 0;
 }
 
 /* The first dim of a sample's open pixels; the rank if all its dims are known. A blocked image's channels are dim 1 alone, so the
@@ -69,13 +74,29 @@ bool movement_is_possible(const struct layer *l) {
     return in >= 0 && out >= 0;
 }
 
-/* ---- Running a layer on element numbers: out[i] = in[source_of(i)] ---- */
+/* An expand before a pointwise layer is cheaper as a broadcast, so expands and concats move only inside of a group. */
+bool movement_fits_group(const struct layer *l) {
+    if (l->out[0]->is_constant) return false;
+    if (l->kind != LAYER_expand && l->kind != LAYER_concat &&
+        (l->kind != LAYER_pad || l->attr.value != 0 || signbit(l->attr.value)))
+        return movement_is_possible(l) && !keeps_pixels(l);
+    bool batched = movement_keeps_batch(l);
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i]->producer->kind == LAYER_scalar || count_elements(l->in[i], batched) < 0)
+            return false;
+    return count_elements(l->out[0], batched) > 0;
+}
+
+/* ---- Running layers on element numbers ---- */
 
 struct moving {
     struct arena *arena;
     bool batched;
     bool is_open; /* the elements are channels of open pixels */
-    int32_t *at;  /* by element of the current tensor: number of the input element of the chain */
+    struct layer *const *layers;
+    int n;
+    int32_t **at; /* by layer, then by element of its output: number of the input element of all layers, or -1 */
+    int32_t *identity; /* of the input */
 };
 
 /* The dims that the chain runs on: without the batch, and without open pixels. */
@@ -89,35 +110,95 @@ static int64_t count_moved(const struct moving *m, const struct tensor *t) {
     return size_is_const(n) && size_value(n) <= MOVEMENT_MAX ? size_value(n) : -1;
 }
 
-static void split_index(const struct moving *m, const struct tensor *t, int64_t i, int64_t *index) {
+/* A region of a tensor: `step` is the distance between neighbors of a dim. */
+struct region {
+    int32_t *at;
+    int64_t step[SOL_MAX_RANK];
+};
+
+static struct region view_region(const struct moving *m, const struct tensor *t, int32_t *at) {
+    struct region r = {.at = at};
+    int64_t step = 1;
     for (int d = end_dim(m, t) - 1; d >= first_dim(m); d--) {
-        int64_t n = size_value(t->dim[d]);
-        index[d] = i % n;
-        i /= n;
+        r.step[d] = step;
+        step *= size_value(t->dim[d]);
+    }
+    return r;
+}
+
+/* Copies the numbers of a region with the dims [d, end) of `t`. */
+static void copy_region(const struct tensor *t, int d, int end, struct region to,
+                        struct region from) {
+    if (d == end) {
+        *to.at = *from.at;
+        return;
+    }
+    const int64_t n = size_value(t->dim[d]), out = to.step[d], in = from.step[d];
+    if (d + 1 == end) {
+        for (int64_t i = 0; i < n; i++) to.at[i * out] = from.at[i * in];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++, to.at += out, from.at += in)
+        copy_region(t, d + 1, end, to, from);
+}
+
+/* The numbers of the elements of one of a layer's inputs. */
+static int32_t *numbers_of(const struct moving *m, const struct tensor *t) {
+    for (int i = 0; i < m->n; i++)
+        if (m->layers[i]->out[0] == t) return m->at[i];
+    return m->identity;
+}
+
+/* An expand's new dims, and those that it repeats, have step 0. */
+static struct region expand_region(const struct layer *l, struct region in) {
+    struct region out = {.at = in.at};
+    const int front = l->out[0]->rank - l->in[0]->rank;
+    for (int d = front; d < l->out[0]->rank; d++)
+        if (size_equal(l->in[0]->dim[d - front], l->out[0]->dim[d])) out.step[d] = in.step[d - front];
+    return out;
+}
+
+/* The elements of the input of a permute, slice or expand, in the order of the output. */
+static struct region select_region(const struct layer *l, struct region in) {
+    struct region out = in;
+    const int axis = (int)l->attr.axis;
+    if (l->kind == LAYER_expand) return expand_region(l, in);
+    for (int d = 0; d < l->out[0]->rank && l->kind == LAYER_permute; d++)
+        out.step[d] = in.step[l->attr.axes[d]];
+    if (l->kind == LAYER_slice) {
+        out.at += size_value(l->attr.start) * in.step[axis];
+        out.step[axis] *= l->attr.step;
+    }
+    return out;
+}
+
+/* Writes the inputs of a concat, or of a pad, into parts of the output. */
+static void move_into(struct moving *m, const struct layer *l, struct region to) {
+    const int rank = l->out[0]->rank;
+    for (int i = 0; i < 2 && l->kind == LAYER_pad; i++)
+        to.at += l->attr.pad[i] * to.step[rank - 2 + i];
+    for (int i = 0; i < l->n_in; i++) {
+        const struct tensor *part = l->in[i];
+        copy_region(part, first_dim(m), end_dim(m, part), to,
+                    view_region(m, part, numbers_of(m, part)));
+        if (l->kind == LAYER_concat)
+            to.at += size_value(part->dim[l->attr.axis]) * to.step[l->attr.axis];
     }
 }
-static int64_t join_index(const struct moving *m, const struct tensor *t, const int64_t *index) {
-    int64_t i = 0;
-    for (int d = first_dim(m); d < end_dim(m, t); d++) i = i * size_value(t->dim[d]) + index[d];
-    return i;
-}
 
-static int64_t source_of(const struct moving *m, const struct layer *l, int64_t i) {
-    int64_t out[SOL_MAX_RANK] = {0}, in[SOL_MAX_RANK];
-    split_index(m, l->out[0], i, out);
-    for (int d = 0; d < l->out[0]->rank; d++)
-        in[l->kind == LAYER_permute ? l->attr.axes[d] : d] = out[d];
-    if (l->kind == LAYER_slice)
-        in[l->attr.axis] = size_value(l->attr.start) + in[l->attr.axis] * l->attr.step;
-    return join_index(m, l->in[0], in);
-}
-
-static void move(struct moving *m, const struct layer *l) {
-    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return; /* the order stays the same */
-    int64_t n = count_moved(m, l->out[0]);
-    int32_t *at = ARENA_ARRAY(m->arena, int32_t, n);
-    for (int64_t i = 0; i < n; i++) at[i] = m->at[source_of(m, l, i)];
-    m->at = at;
+static int32_t *move(struct moving *m, const struct layer *l) {
+    const struct tensor *in = l->in[0], *out = l->out[0];
+    int32_t *from = numbers_of(m, in);
+    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return from; /* the order stays the same */
+    const int64_t n = count_moved(m, out);
+    int32_t *at = ARENA_ARRAY(m->arena, int32_t, n + 1);
+    const struct region to = view_region(m, out, at);
+    for (int64_t i = 0; i < n && l->kind == LAYER_pad; i++) at[i] = -1;
+    if (l->kind == LAYER_pad || l->kind == LAYER_concat) move_into(m, l, to);
+    else if (n)
+        copy_region(out, first_dim(m), end_dim(m, out), to,
+                    select_region(l, view_region(m, in, from)));
+    return at;
 }
 
 /* ---- From element numbers to stored positions ---- */
@@ -143,9 +224,9 @@ static struct image view_image(const struct tensor *t, bool batched) {
     return image;
 }
 
-/* Stored position of element number i. */
+/* Stored position of element number i; -1 of none. */
 static int64_t position(const struct tensor *t, const struct image *image, int64_t i) {
-    if (!t->layout.block) return i;
+    if (!t->layout.block || i < 0) return i;
     int64_t p = i % image->pixels, n = i / image->pixels / image->channels,
             c = layout_position(&t->layout, (int)(i / image->pixels % image->channels));
     return n * image->stored * image->pixels + c / image->lanes * image->pixels * image->lanes +
@@ -186,27 +267,29 @@ static void fill_pointwise(struct arena *arena, const struct tensor *out, const 
     for (int64_t i = 0; i < stored; i++) base[i] = -1;
     for (int64_t i = 0; i < n; i++) base[position(out, image, i)] = (int32_t)source[i];
     int lanes = out->layout.block ? image->lanes : (int)stored;
-    *table = (struct copy_table){
-        .n_outer = (int)(stored / max_i64(1, lanes)), .n_pixels = 1, .lanes = lanes, .base = base};
+    table->n_outer = (int)(stored / max_i64(1, lanes));
+    table->n_pixels = 1;
+    table->lanes = lanes;
+    table->pixel_stride = 0;
+    table->base = base;
 }
 
 /* A table for open pixels: bases are stored channels. A plain tensor is blocks of one channel. */
-static void fill_open(struct moving *m, const struct tensor *in, const struct tensor *out,
-                      struct copy_table *table) {
+static void fill_open(struct moving *m, const int32_t *number, const struct tensor *in,
+                      const struct tensor *out, struct copy_table *table) {
     const int64_t n = count_moved(m, out);
     const int lanes = out->layout.block ? out->layout.block : 1;
     const int64_t stored = out->layout.block ? out->layout.stored : n;
     int32_t *base = ARENA_ARRAY(m->arena, int32_t, stored + 1);
     for (int64_t i = 0; i < stored; i++) base[i] = -1;
     for (int64_t i = 0; i < n; i++)
-        base[layout_position(&out->layout, (int)i)] = layout_position(&in->layout, m->at[i]);
+        base[layout_position(&out->layout, (int)i)] = layout_position(&in->layout, number[i]);
     const int in_lanes = in->layout.block ? in->layout.block : 1;
-    *table = (struct copy_table){.n_outer = (int)(stored / lanes),
-                                 .n_pixels = 1,
-                                 .lanes = lanes,
-                                 .pixel_stride = in_lanes,
-                                 .base = base,
-                                 .in_lanes = in_lanes};
+    table->n_outer = (int)(stored / lanes);
+    table->n_pixels = 1;
+    table->lanes = lanes;
+    table->pixel_stride = table->in_lanes = in_lanes;
+    table->base = base;
 }
 
 /* The dims in which `out` is stored; blocked channels are two dims. */
@@ -237,12 +320,12 @@ static bool find_form(struct moving *m, const struct tensor *in, const struct te
     return copy_form_find(m->arena, &s, form);
 }
 
-static void fill_fixed(struct moving *m, const struct tensor *in, const struct tensor *out,
-                       struct copy_table *table) {
+static void fill_fixed(struct moving *m, const int32_t *number, const struct tensor *in,
+                       const struct tensor *out, struct copy_table *table) {
     const int64_t n_out = count_moved(m, out);
     struct image from = view_image(in, m->batched), to = view_image(out, m->batched);
     int64_t *source = ARENA_ARRAY(m->arena, int64_t, n_out + 1);
-    for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, m->at[i]);
+    for (int64_t i = 0; i < n_out; i++) source[i] = position(in, &from, number[i]);
     if (find_form(m, in, out, &from, &to, source, &table->form)) return;
     table->form.number = NULL;
     if (to.images == 1 && find_pixel_stride(&to, source, &table->pixel_stride))
@@ -250,23 +333,27 @@ static void fill_fixed(struct moving *m, const struct tensor *in, const struct t
     else fill_pointwise(m->arena, out, &to, n_out, source, table);
 }
 
-enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
+enum sol_status movement_table(struct arena *arena, struct layer *const *layers, int n,
                                struct copy_table *table, struct size *batch, struct size *pixels) {
-    const struct tensor *in = chain[0]->in[0], *out = chain[n - 1]->out[0];
-    struct moving m = {.arena = arena, .batched = true, .is_open = keeps_pixels(chain[0])};
-    for (int i = 0; i < n; i++) m.batched = m.batched && movement_keeps_batch(chain[i]);
+    const struct tensor *in = layers[0]->in[0], *out = layers[n - 1]->out[0];
+    struct moving m = {.arena = arena,
+                       .batched = true,
+                       .is_open = keeps_pixels(layers[0]),
+                       .layers = layers,
+                       .at = ARENA_ARRAY(arena, int32_t *, n)};
+    for (int i = 0; i < n; i++) m.batched = m.batched && movement_keeps_batch(layers[i]);
     for (int i = 0; i < n && m.is_open; i++)
-        if (!keeps_pixels(chain[i])) return fail(SOL_EBUG, "movement of open and known pixels");
+        if (!keeps_pixels(layers[i])) return fail(SOL_EBUG, "movement of open and known pixels");
     int64_t n_in = count_moved(&m, in);
     if (n_in < 0 || count_moved(&m, out) < 0)
         return fail(SOL_EBUG, "movement of an image without constant size");
-    m.at = ARENA_ARRAY(arena, int32_t, n_in + 1);
-    for (int64_t i = 0; i < n_in; i++) m.at[i] = (int32_t)i;
-    for (int i = 0; i < n; i++) move(&m, chain[i]);
-    *table = (struct copy_table){0};
+    m.identity = ARENA_ARRAY(arena, int32_t, n_in + 1);
+    for (int64_t i = 0; i < n_in; i++) m.identity[i] = (int32_t)i;
+    for (; m.n < n; m.n++) m.at[m.n] = move(&m, layers[m.n]);
+    *table = (struct copy_table){.element = (int)size_element(out->dtype)};
     *batch = m.batched ? out->dim[0] : size_const(1);
     *pixels = ir_count(out, end_dim(&m, out), out->rank);
-    if (m.is_open) fill_open(&m, in, out, table);
-    else fill_fixed(&m, in, out, table);
+    if (m.is_open) fill_open(&m, m.at[n - 1], in, out, table);
+    else fill_fixed(&m, m.at[n - 1], in, out, table);
     return SOL_OK;
 }

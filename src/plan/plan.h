@@ -133,9 +133,11 @@ bool plan_is_batch_major(const struct tensor *t);
 struct copy_table;
 bool movement_keeps_batch(const struct layer *layer); /* does it move values within samples only? */
 bool movement_is_possible(const struct layer *layer); /* can a copy step do it? */
-/* The table that copies chain[0]'s input to chain[n-1]'s output. `*batch`: how often a call applies it: per sample, or once.
+/* Can a copy step do it together with others (group.c)? Also expands, concats and pads with 0, of known sizes. */
+bool movement_fits_group(const struct layer *layer);
+/* The table that copies the only input of these layers, layers[0]'s first, to layers[n-1]'s output. `*batch`: how often a call applies it: per sample, or once.
  * `*pixels`: per channel, if the table is for open pixels (in_lanes > 0). */
-enum sol_status movement_table(struct arena *arena, struct layer *const *chain, int n,
+enum sol_status movement_table(struct arena *arena, struct layer *const *layers, int n,
                                struct copy_table *out, struct size *batch, struct size *pixels);
 
 /* ---- What DFP generates for a cluster: dfp/dfp.h ---- */
