@@ -28,6 +28,7 @@ enum library_call {
     LIBRARY_DNN,
     LIBRARY_PACK,
     LIBRARY_GATHER,
+    LIBRARY_RESAMPLE,
     LIBRARY_HOST, /* a custom layer */
     LIBRARY_ATTENTION,
     LIBRARY_RECURRENT /* and the numbers behind it: an index into `recurrent` of struct library */

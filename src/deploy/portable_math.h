@@ -130,6 +130,49 @@ static inline void sol_copy_form(void *const *ptr, const int64_t *arg, const int
                 }
 }
 
+/* One of the taps' indices, of 8 or 4 bytes; 0 with *bad set if it is not below `size`. */
+static inline int64_t sol_read_tap(const void *index, int64_t bytes, int64_t i, int64_t size,
+                                   int *bad) {
+    const int64_t at = bytes == 8 ? ((const int64_t *)index)[i] : ((const int32_t *)index)[i];
+    if (at >= 0 && at < size) return at;
+    *bad = 1;
+    return 0;
+}
+
+/* Weighted sums of elements along rows and columns; the arguments are those of src/run/program.h. Returns 1 where an index is outside. */
+static inline int sol_resample(void *const *ptr, const int64_t *arg) {
+    const int64_t planes = arg[1], rows = arg[5], columns = arg[8], inner = arg[10];
+    const int64_t row_taps = arg[6] ? arg[6] : 1, column_taps = arg[9] ? arg[9] : 1;
+    int64_t o, r, c, i, j, k;
+    int bad = 0;
+    for (o = 0; o < arg[0] && !bad; o++)
+        for (r = 0; r < rows; r++)
+            for (c = 0; c < columns; c++)
+                for (i = 0; i < inner; i++) {
+                    const float *in = (const float *)ptr[0] + o / planes * arg[2] +
+                                      o % planes * arg[4] * arg[7] * inner + i;
+                    float *out = (float *)ptr[1] + o / planes * arg[3] +
+                                 (o % planes * rows + r) * columns * inner + c * inner + i;
+                    float sum = 0;
+                    for (j = 0; j < row_taps; j++)
+                        for (k = 0; k < column_taps; k++) {
+                            int64_t row = r, column = c;
+                            float weight = 1;
+                            if (arg[6]) {
+                                row = sol_read_tap(ptr[2], arg[11], j * rows + r, arg[4], &bad);
+                                weight = ((const float *)ptr[3])[j * rows + r];
+                            }
+                            if (arg[9]) {
+                                column = sol_read_tap(ptr[4], arg[11], k * columns + c, arg[7], &bad);
+                                weight *= ((const float *)ptr[5])[k * columns + c];
+                            }
+                            sum += weight * in[(row * arg[7] + column) * inner];
+                        }
+                    *out = sum;
+                }
+    return bad;
+}
+
 /* Moves rows of a table, by indices of 8 or 4 bytes that count from the end below 0. Returns 1 where there is no such row.
  * arg: outer, planes, stride, rows, row stride, inner, numbers, bytes of a number, least index; strides and inner are bytes. */
 static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks) {

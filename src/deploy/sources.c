@@ -43,6 +43,7 @@
     X(packs_c, "src/run/packs.c", "", 0)                                                     \
     X(pool_c, "src/run/pool.c", "", 0)                                                       \
     X(micro_batch_c, "src/run/micro_batch.c", "", 0)                                         \
+    X(resample_c, "src/run/resample.c", "", 0)                                               \
     X(program_c, "src/run/program.c", "", 0)                                                 \
     X(weights_c, "src/run/weights.c", "", 0)                                                 \
     X(dnn_h, "src/dnn/dnn.h", "", 0)                                                         \

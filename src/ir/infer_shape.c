@@ -1,5 +1,6 @@
 /* Shape inference of layers that only move values. */
 #include "ir/layer.h"
+#include "run/program.h"
 
 #include <string.h>
 
@@ -130,4 +131,28 @@ enum sol_status infer_gather(struct layer *l) {
     for (int d = 0; d < at->rank; d++) out->dim[axis + d] = at->dim[d];
     for (int d = axis + 1; d < x->rank; d++) out->dim[at->rank + d - 1] = x->dim[d];
     return SOL_OK;
+}
+
+/* The taps of one dim: indices and weights [taps, n]. */
+static enum sol_status resample_dim(struct layer *l, int axis, int input) {
+    const struct tensor *x = l->in[0], *index = l->in[input], *weight = l->in[input + 1];
+    if (axis >= x->rank) return fail(SOL_EINVAL, "x has no axis %d", axis);
+    if (index->rank != 2 || weight->rank != 2 || !ir_same_shape(index, weight, -1))
+        return fail(SOL_EINVAL, "input %d is %s and input %d is %s; both must be [taps, n]", input,
+                    SHAPE_TEXT(index), input + 1, SHAPE_TEXT(weight));
+    if (!size_is_const(index->dim[0]) || size_value(index->dim[0]) < 1 ||
+        size_value(index->dim[0]) > RESAMPLE_TAPS)
+        return fail(SOL_EUNSUPPORTED, "%s taps; at least 1 and at most %d are possible",
+                    SIZE_FORMAT(index->dim[0]), RESAMPLE_TAPS);
+    if (size_is(x->dim[axis], 0)) return fail(SOL_EINVAL, "axis %d of x is empty", axis);
+    l->out[0]->dim[axis] = index->dim[1];
+    return SOL_OK;
+}
+
+enum sol_status infer_resample(struct layer *l) {
+    if (l->n_in == 4) return fail(SOL_EINVAL, "the second dim has no weights");
+    TRY(infer_axis(&l->attr.axis, l->in[0]->rank));
+    infer_set_shape(l->out[0], l->in[0]);
+    TRY(resample_dim(l, (int)l->attr.axis, 1));
+    return l->n_in > 3 ? resample_dim(l, (int)l->attr.axis + 1, 3) : SOL_OK;
 }

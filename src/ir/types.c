@@ -92,6 +92,22 @@ enum sol_status types_gather(struct layer *l) {
     return SOL_OK;
 }
 
+/* x and the weights are f32; the indices of both dims have one type. */
+enum sol_status types_resample(struct layer *l) {
+    for (int i = 0; i < l->n_in; i++) {
+        const enum sol_dtype type = l->in[i]->dtype;
+        const bool is_index = i % 2 == 1;
+        if (is_index ? type != SOL_I64 && type != SOL_I32 : type != SOL_F32)
+            return fail(SOL_EUNSUPPORTED, "input %d is %s; it must be %s", i, type_of(l, i),
+                        is_index ? "i64 or i32" : "f32");
+    }
+    if (l->n_in > 3 && l->in[1]->dtype != l->in[3]->dtype)
+        return fail(SOL_EUNSUPPORTED, "input 1 is %s, but input 3 is %s", type_of(l, 1),
+                    type_of(l, 3));
+    l->out[0]->dtype = SOL_F32;
+    return SOL_OK;
+}
+
 /* The attribute says the type: of casts, and of layers without inputs. */
 enum sol_status types_cast(struct layer *l) {
     l->out[0]->dtype = l->attr.dtype;

@@ -142,7 +142,7 @@ static struct size count_bytes(const struct tensor *t) {
 /* A gather reads as much of its table as it writes. */
 struct size build_bytes(const struct cluster *cluster) {
     struct size n = size_const(0);
-    bool reads_part = cluster->module == MODULE_GATHER;
+    bool reads_part = cluster->layers.n && cluster->layers.at[0]->kind == LAYER_gather;
     for (int i = 0; i < cluster->inputs.n; i++)
         n = size_add(n, count_bytes(reads_part ? cluster->outputs.at[0] : cluster->inputs.at[i]));
     for (int i = 0; i < cluster->outputs.n; i++)
@@ -191,8 +191,11 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
 
 /* ---- Module GATHER ---- */
 
+static enum sol_status build_resample(struct build *b, const struct cluster *cluster);
+
 enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
     const struct layer *l = cluster->layers.at[0];
+    if (l->kind == LAYER_resample) return build_resample(b, cluster);
     const struct tensor *table = l->in[0], *numbers = l->in[1];
     int axis = (int)l->attr.axis;
     const int64_t bytes = size_element(table->dtype);
@@ -217,6 +220,52 @@ enum sol_status build_gather(struct build *b, const struct cluster *cluster) {
                                       .n_arg = COUNT(arg),
                                       .arg = arg,
                                       .name = "gather"});
+}
+
+static struct buffer_ref tap_ref(struct build *b, const struct layer *l, int input) {
+    return build_ref(b, input < l->n_in ? l->in[input] : NULL);
+}
+
+/* x as [outer][rows][columns][inner]. Of one dim that is resampled: the last dim is columns, any other one rows of dense elements. */
+static enum sol_status build_resample(struct build *b, const struct cluster *cluster) {
+    const struct layer *l = cluster->layers.at[0];
+    const struct tensor *x = l->in[0], *y = l->out[0];
+    const int axis = (int)l->attr.axis, last = x->rank - 1;
+    const bool has_two = l->n_in > 3, has_rows = has_two || axis < last;
+    const int columns = has_two ? 3 : has_rows ? l->n_in : 1;
+    struct buffer_ref ptr[RESAMPLE_N_POINTERS] = {
+        build_ref(b, x),
+        build_ref(b, y),
+        tap_ref(b, l, has_rows ? 1 : l->n_in),
+        tap_ref(b, l, has_rows ? 2 : l->n_in),
+        tap_ref(b, l, columns),
+        tap_ref(b, l, columns + 1)};
+    const struct size one = size_const(1), none = size_const(0);
+    struct size arg[RESAMPLE_N_ARGS] = {
+        [RESAMPLE_OUTER] = ir_count(x, 0, axis),
+        [RESAMPLE_PLANES] = ir_count(x, 1, axis),
+        [RESAMPLE_IN_STRIDE] = b->plan->storage[x->id].stride[0],
+        [RESAMPLE_OUT_STRIDE] = b->plan->storage[y->id].stride[0],
+        [RESAMPLE_ROWS_IN] = has_rows ? x->dim[axis] : one,
+        [RESAMPLE_ROWS] = has_rows ? y->dim[axis] : one,
+        [RESAMPLE_ROW_TAPS] = has_rows ? l->in[1]->dim[0] : none,
+        [RESAMPLE_COLUMNS_IN] = has_two    ? x->dim[axis + 1]
+                                : has_rows ? ir_count(x, axis + 1, x->rank)
+                                           : x->dim[axis],
+        [RESAMPLE_COLUMNS] = has_two    ? y->dim[axis + 1]
+                             : has_rows ? ir_count(x, axis + 1, x->rank)
+                                        : y->dim[axis],
+        [RESAMPLE_COLUMN_TAPS] = has_two ? l->in[3]->dim[0] : has_rows ? none : l->in[1]->dim[0],
+        [RESAMPLE_INNER] = has_two ? ir_count(x, axis + 2, x->rank) : one,
+        [RESAMPLE_INDEX_SIZE] = size_const(size_element(l->in[1]->dtype))};
+    return add_movement(b, cluster,
+                        (struct step){.run = resample_run,
+                                      .n_tasks = resample_n_tasks,
+                                      .n_ptr = COUNT(ptr),
+                                      .ptr = ptr,
+                                      .n_arg = COUNT(arg),
+                                      .arg = arg,
+                                      .name = "resample"});
 }
 
 /* ---- Updates ---- */

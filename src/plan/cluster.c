@@ -232,7 +232,8 @@ static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
     else if (storage_is_view(c->plan, l)) cluster_add(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l)) cluster_copy(c, l);
-    else if (l->kind == LAYER_gather) cluster_add(c, cluster_new(c, MODULE_GATHER), l);
+    else if (l->kind == LAYER_gather || l->kind == LAYER_resample)
+        cluster_add(c, cluster_new(c, MODULE_GATHER), l);
     else if (layer_infos[l->kind].traits & RECURRENT)
         cluster_add(c, cluster_new(c, MODULE_RECURRENT), l);
     else if (l->kind == LAYER_attention) cluster_add(c, cluster_new(c, MODULE_ATTENTION), l);

@@ -250,4 +250,27 @@ void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, v
                 int64_t begin, int64_t end);
 int64_t gather_n_tasks(const struct step *step, const int64_t *arg);
 
+/* resample.c: the step of a layer resample, of module GATHER. ptr = {x, y, indices and weights of rows, indices and weights of columns};
+ * those of a dim without taps are NULL. x is f32 [outer][rows_in][columns_in][inner], y has `rows` and `columns` in their place. */
+enum {
+    RESAMPLE_OUTER,
+    RESAMPLE_PLANES,     /* OUTER without the first dim */
+    RESAMPLE_IN_STRIDE,  /* of the first dim, in elements */
+    RESAMPLE_OUT_STRIDE, /* the same of y */
+    RESAMPLE_ROWS_IN,
+    RESAMPLE_ROWS,
+    RESAMPLE_ROW_TAPS, /* 0: rows stay as they are */
+    RESAMPLE_COLUMNS_IN,
+    RESAMPLE_COLUMNS,
+    RESAMPLE_COLUMN_TAPS,
+    RESAMPLE_INNER,
+    RESAMPLE_INDEX_SIZE, /* bytes: 8 or 4 */
+    RESAMPLE_N_ARGS
+};
+#define RESAMPLE_N_POINTERS 6
+#define RESAMPLE_TAPS 16 /* of a dim, at most */
+void resample_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                  int64_t begin, int64_t end);
+int64_t resample_n_tasks(const struct step *step, const int64_t *arg);
+
 #endif

@@ -52,6 +52,11 @@ int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t
     return add_leaf(g, dtype, param, rank, dim, range);
 }
 
+int gen_positions(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n) {
+    struct gen_range range = {.low = 0, .high = (float)(n - 1), .is_index = true};
+    return add_leaf(g, SOL_I64, param, rank, dim, range);
+}
+
 int gen_scalar(struct gen *g, double value) {
     char text[64];
     snprintf(text, sizeof text, "value=%g dtype=%s", value, size_dtype_name(g->type));

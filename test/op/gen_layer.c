@@ -293,6 +293,7 @@ static const struct {
     {"where", make_where, ""},
     {"matmul", gen_matmul_case, ""},
     {"gather", gen_gather_case, ""},
+    {"resample", gen_resample_case, ""},
     {"max_pool", make_pool, "min=0.0"},
     {"avg_pool", make_pool, "count_pad=true"},
     {"adaptive_avg_pool", make_adaptive, ""},
@@ -329,7 +330,7 @@ static bool allows(enum layer_kind kind, enum sol_dtype type) {
                   *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
     struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = list};
     if (kind == LAYER_where) in[0] = &truth;
-    if (kind == LAYER_gather) in[1] = &index;
+    if (kind == LAYER_gather || kind == LAYER_resample) in[1] = &index;
     return !layer_infos[kind].types(&layer);
 }
 

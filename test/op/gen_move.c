@@ -110,3 +110,51 @@ void gen_gather_case(struct gen *g, const char *kind, const char *attributes) {
     snprintf(text, sizeof text, "axis=%d", axis);
     gen_output(g, gen_add(g, kind, 2, in, text));
 }
+
+/* `n` times `start`, or from there on upward. */
+static int add_range(struct gen *g, int64_t start, int step, int64_t n) {
+    char text[80];
+    snprintf(text, sizeof text, "start=%d step=%d shape=[%d] dtype=i64", (int)start, step, (int)n);
+    return gen_value(g, sol_model_layer(g->model, "arange", 0, NULL, text, NULL), 0, 0, 0);
+}
+
+/* Tap `tap` of n results is element (i + tap) / factor, at most the last one: the indices of an enlarged or cut dim. */
+static int add_tap(struct gen *g, int64_t tap, int64_t factor, int64_t n, int64_t size) {
+    char text[40];
+    int at = gen_add(g, "floor_div", 2,
+                     (int[]){add_range(g, tap, 1, n), add_range(g, factor, 0, 1)}, "");
+    at = gen_add(g, "minimum", 2, (int[]){at, add_range(g, size - 1, 0, 1)}, "");
+    snprintf(text, sizeof text, "shape=[1,%d]", (int)n);
+    return gen_add(g, "reshape", 1, &at, text);
+}
+
+/* Indices [taps, n] near each other, or anywhere. */
+static int add_taps(struct gen *g, int64_t taps, int64_t n, int64_t size) {
+    int row[16];
+    const int64_t dim[2] = {taps, n}, factor = random_int(g->random, 1, 3);
+    if (random_one_in(g->random, 3))
+        return gen_positions(g, random_one_in(g->random, 2), 2, dim, size);
+    for (int k = 0; k < taps; k++) row[k] = add_tap(g, k, factor, n, size);
+    return gen_add(g, "concat", (int)taps, row, "axis=0");
+}
+
+/* Along one or two dims, which may be the last ones. */
+void gen_resample_case(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[SOL_MAX_RANK];
+    char text[32];
+    (void)attributes;
+    int rank = gen_shape(g, GEN_MOST / 16, dim), axis = random_int(r, 0, rank - 1), in[5], n_in = 3;
+    bool has_two = axis + 1 < rank && !random_one_in(r, 3);
+    for (int d = axis; d <= axis + has_two; d++)
+        if (dim[d] < 0) dim[d] = 5;
+    in[0] = gen_leaf(g, random_one_in(r, 4), rank, dim, -4, 4);
+    for (int d = axis; d <= axis + has_two; d++) {
+        int64_t taps[2] = {random_int(r, 1, random_one_in(r, 8) ? 16 : 4), random_int(r, 1, 60)};
+        in[2 * (d - axis) + 1] = add_taps(g, taps[0], taps[1], dim[d]);
+        in[2 * (d - axis) + 2] = gen_leaf(g, random_one_in(r, 2), 2, taps, -1, 1);
+        n_in = 3 + 2 * (d - axis);
+    }
+    snprintf(text, sizeof text, "axis=%d", axis);
+    gen_output(g, gen_add(g, kind, n_in, in, text));
+}

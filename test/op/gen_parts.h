@@ -17,6 +17,8 @@ int gen_value(struct gen *g, sol_tensor tensor, double size, double low, double 
 int gen_leaf(struct gen *g, bool param, int rank, const int64_t *dim, float low, float high);
 /* The same with integers, i64 or i32, from -n to n - 1. */
 int gen_numbers(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n);
+/* i64 from 0 to n - 1. */
+int gen_positions(struct gen *g, bool param, int rank, const int64_t *dim, int64_t n);
 /* Adds a layer that reads values; `attributes` as text. The caller sets size, low and error if they
  * are needed. */
 int gen_add(struct gen *g, const char *kind, int n_in, const int *in, const char *attributes);
@@ -56,6 +58,7 @@ void gen_concat_case(struct gen *g, const char *kind, const char *attributes);
 void gen_expand_case(struct gen *g, const char *kind, const char *attributes);
 void gen_pad_case(struct gen *g, const char *kind, const char *attributes);
 void gen_gather_case(struct gen *g, const char *kind, const char *attributes);
+void gen_resample_case(struct gen *g, const char *kind, const char *attributes);
 
 /* ---- gen_composite.c ---- */
 

@@ -175,6 +175,11 @@ static const char *write_every_layer(void) {
     n = add_recurrent(&text, n);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
+    text_add(&text,
+             "  %%%d = param f32[2,7] \"\"\n  %%%d = param i32[2,7] \"\"\n"
+             "  %%%d = resample %%0 %%%d %%%d axis=2\n",
+             n, n + 1, n + 2, n + 1, n);
+    n += 3;
     text_add(&text, "  %%%d = concat %%0 %%0 %%0 axis=2\n", n);
     text_add(&text, "  output %%%d \"joined\"\n  output %%0 \"\"\n  output %%%d \"y\"\n}\n", n, n);
     return text.at;

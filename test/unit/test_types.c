@@ -191,8 +191,30 @@ static void test_indices(void) {
     CHECK(!parse("f16[3] i32[2]", "gather", &out) && out->dtype == SOL_F16);
 }
 
+/* x and the weights are f32. */
+static void test_taps(void) {
+    static const struct row index = {"f32[3] T[2,5] f32[2,5]", "resample", 0, "f32",
+                                     "input 1 is ?; it must be i64 or i32"},
+                            x = {"T[3] i32[2,5] f32[2,5]", "resample", 0, "f32",
+                                 "input 0 is ?; it must be f32"},
+                            weight = {"f32[3] i32[2,5] T[2,5]", "resample", 0, "f32",
+                                      "input 2 is ?; it must be f32"};
+    const struct tensor *out;
+    for (enum sol_dtype type = 0; type < SOL_N_DTYPES; type++) {
+        if (type != SOL_I64 && type != SOL_I32) test_type(&index, type);
+        if (type == SOL_F32) continue;
+        test_type(&x, type);
+        test_type(&weight, type);
+    }
+    CHECK(!parse("f32[3] i64[2,5] f32[2,5]", "resample", &out) && out->dtype == SOL_F32);
+    CHECK(parse("f32[3,3] i64[2,5] f32[2,5] i32[2,5] f32[2,5]", "resample", &out));
+}
+
 int main(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true, [LAYER_param] = true, [LAYER_host] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
+                                [LAYER_param] = true,
+                                [LAYER_host] = true,
+                                [LAYER_resample] = true};
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;
@@ -203,6 +225,7 @@ int main(void) {
         seen[ir_find_kind(arena_printf(&arena, "%.*s", size, rows[i].layer))] = true;
     }
     test_indices();
+    test_taps();
     for (int i = 0; i < N_LAYER_KINDS; i++)
         if (!CHECK(seen[i])) fprintf(stderr, "    no row for %s\n", layer_infos[i].name);
     arena_fini(&arena);

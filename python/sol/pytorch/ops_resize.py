@@ -2,7 +2,8 @@
 
 Such an op is linear and treats each dim on its own. So PyTorch's op, applied to the unit vectors of one dim, gives the weights
 of all its results: the rows of a matrix, with the rounding and the treatment of edges that PyTorch has. Rows with few weights
-become sums of gathers, others (antialiasing) a product with the matrix. The table and its conventions are those of ops.py.
+are the taps of a layer resample, which takes two neighboring dims at once; others (antialiasing) a product with the matrix. The table
+and its conventions are those of ops.py.
 
 An open dim that becomes an integer number of times as large has the same weights around each of its values. They are read from the
 matrices of small sizes, too. For other open sizes, the nearest value is a gather: layers compute its indices at each call.
@@ -15,7 +16,8 @@ import torch
 
 from sol.pytorch.builder import needs
 
-MAX_TAPS = 4  # as many gathers at most: a cubic polynomial has four
+MAX_TAPS = 16  # of a layer resample
+MAX_GATHERS = 4  # of f64, which resample does not take: a cubic polynomial has four taps
 MAX_SIZE = 4096  # of a dim; the matrix has the product of two sizes
 
 
@@ -27,14 +29,20 @@ def _upsample(name, n_dims):
     def run(b, x, out, output_size=None, align_corners=None, scale_factors=None, **scales):
         given = [] if align_corners is None else [align_corners]
         factors = scale_factors or [scales.get(key) for key in _scale_names(n_dims)]
+        waiting = []  # the taps of the dim before
         for i in range(n_dims):
             apply = functools.partial(_apply, op, given, [None] * (n_dims - 1) + [factors[i]])
             axis = x.rank - n_dims + i
-            if center is not None and _is_open(x.shape[axis], out[axis]):
+            taps = _find_taps(x, axis, out[axis], apply) if x.dtype != "f64" else None
+            if len(waiting) == 2 or (waiting and not taps):
+                x, waiting = _resample(b, x, waiting), []
+            if taps:
+                waiting.append(taps)
+            elif center is not None and _is_open(x.shape[axis], out[axis]):
                 x = _take_nearest(b, x, axis, out[axis], factors[i], center)
             else:
                 x = _resize(b, x, axis, out[axis], apply)
-        return x
+        return _resample(b, x, waiting) if waiting else x
 
     return run
 
@@ -51,24 +59,66 @@ def _apply(op, given, factors, units, n):
     return op.default(image, [*beside, n], *given, *factors).reshape(len(units), n)
 
 
+def _find_matrix(x, axis, n, apply):
+    """The weights [n, size] of a dim whose sizes are known."""
+    size = x.shape[axis]
+    needs(0 < size <= MAX_SIZE and 0 < n <= MAX_SIZE, f"resizing {size} values to {n}")
+    units = torch.eye(size, dtype=torch.float64 if x.dtype == "f64" else torch.float32)
+    return apply(units, n).T.contiguous()
+
+
+def _split(matrix):
+    """The indices and weights [n, taps] of each row. An element without weight is no tap: it repeats another one, since 0 times an
+    infinity is no 0."""
+    taps = max(int((matrix != 0).sum(1).max()), 1)
+    weights, index = matrix.abs().topk(taps, 1)
+    index = torch.where(weights == 0, index[:, :1], index).sort(1).values
+    weights = matrix.gather(1, index)
+    repeated = index[:, 1:] == index[:, :-1]
+    weights[:, 1:][repeated] = 0
+    return index, weights
+
+
+def _is_choice(weights):
+    return weights.shape[1] == 1 and bool((weights == 1).all())
+
+
+def _find_taps(x, axis, n, apply):
+    """(axis, index, weights), or None if the dim is no weighted sum of few values."""
+    size = x.shape[axis]
+    if not isinstance(size, int) or not isinstance(n, int):
+        return None
+    matrix = _find_matrix(x, axis, n, apply)
+    if n == size and torch.equal(matrix, torch.eye(n)):
+        return None
+    index, weights = _split(matrix)
+    if _is_choice(weights) or index.shape[1] > MAX_TAPS:
+        return None
+    return axis, index, weights
+
+
+def _resample(b, x, dims):
+    """Resamples one dim, or two neighbors, by their taps."""
+    dtype, inputs = x.dtype, []
+    for _, index, weights in dims:
+        inputs += [b.constant(index.T.contiguous()), b.constant(weights.T.contiguous())]
+    y = b.layer("resample", b.cast(x, "f32"), *inputs, axis=dims[0][0])
+    return b.cast(y, dtype)
+
+
 def _resize(b, x, axis, n, apply):
     """Resizes one dim to ``n`` values. ``apply``: PyTorch's op on rows."""
     size = x.shape[axis]
     if not isinstance(size, int) or not isinstance(n, int):
         return _enlarge(b, x, axis, n, apply)
-    needs(0 < size <= MAX_SIZE and 0 < n <= MAX_SIZE, f"resizing {size} values to {n}")
-    units = torch.eye(size, dtype=torch.float64 if x.dtype == "f64" else torch.float32)
-    matrix = apply(units, n).T.contiguous()  # [n, size]
-    if n == size and torch.equal(matrix, units):
+    matrix = _find_matrix(x, axis, n, apply)
+    if n == size and torch.equal(matrix, torch.eye(n, dtype=matrix.dtype)):
         return x
-    taps = int((matrix != 0).sum(1).max())
-    if taps > MAX_TAPS:
-        return _multiply(b, x, axis, matrix)
-    weights, index = matrix.abs().topk(taps, 1)
-    index = index.sort(1).values
-    weights = matrix.gather(1, index)
-    if taps == 1 and bool((weights == 1).all()):
+    index, weights = _split(matrix)
+    if _is_choice(weights):
         return _pick(b, x, axis, n, index[:, 0])
+    if index.shape[1] > MAX_GATHERS:
+        return _multiply(b, x, axis, matrix)
     return _add_taps(b, x, axis, index, weights)
 
 

@@ -1,4 +1,4 @@
-/* The reference of layers that only move values, of any type. */
+/* The reference of layers that only move values, of any type, and of resample. */
 #include "device/ref/eval.h"
 
 #include <string.h>
@@ -90,5 +90,42 @@ void ref_eval_gather(const struct layer_call *c) {
         int64_t outer = i / inner / ns.n, row = read_row(c, i / inner % ns.n, rows);
         if (row < 0) return;
         ref_move(c, i, 0, (outer * rows + row) * inner + i % inner);
+    }
+}
+
+/* Tap k of element i of a resampled dim: the element of x, and the weight. */
+static int64_t read_tap(const struct layer_call *c, int input, int64_t k, int64_t i, int64_t size,
+                        double *weight) {
+    const struct shape taps = ref_get_shape(c, input);
+    const int64_t at = ref_whole(c, input, k * taps.dim[1] + i);
+    *weight *= ref_real(c, input + 1, k * taps.dim[1] + i);
+    if (at >= 0 && at < size) return at;
+    *c->status = fail(SOL_EINDEX, "resample: number %lld, but there are %lld elements",
+                      (long long)at, (long long)size);
+    return 0;
+}
+
+/* The output is [outer][rows][columns][inner]; with one dim to resample, there is one column. */
+void ref_eval_resample(const struct layer_call *c) {
+    const struct shape xs = ref_get_shape(c, 0);
+    const int axis = ref_wrap_axis(c->attr->axis, xs.rank);
+    const bool has_two = c->layer->n_in > 3;
+    const int64_t inner = c->shape.stride[axis + has_two], rows = c->shape.dim[axis],
+                  columns = has_two ? c->shape.dim[axis + 1] : 1;
+    const int64_t row_taps = ref_get_shape(c, 1).dim[0],
+                  column_taps = has_two ? ref_get_shape(c, 3).dim[0] : 1;
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        const int64_t column = i / inner % columns, row = i / inner / columns % rows,
+                      first = i / inner / columns / rows * xs.dim[axis] * xs.stride[axis];
+        double sum = 0;
+        for (int64_t k = 0; k < row_taps * column_taps; k++) {
+            double weight = 1;
+            int64_t at = read_tap(c, 1, k / column_taps, row, xs.dim[axis], &weight);
+            at = first + at * xs.stride[axis] + i % inner;
+            if (has_two)
+                at += inner * read_tap(c, 3, k % column_taps, column, xs.dim[axis + 1], &weight);
+            sum += weight * ref_real(c, 0, at);
+        }
+        ref_set_real(c, i, sum);
     }
 }
