@@ -2,9 +2,10 @@
  * Resize and Upsample, dim by dim.
  *
  * Each value of the result has a position between the input's values, which depends on sizes only (find_place). Mode nearest is a
- * gather of the nearest value. Modes linear and cubic are a weighted sum of taps: each is a gather, multiplied by a parameter with
- * a weight per position. There are two or four of them; antialias widens the filter by 1 / scale, so there are more. Dims are
- * resized one after the other, since the weights of a point are products over the dims. A tap outside the input reads the edge, so
+ * gather of the nearest value. Modes linear and cubic are weighted sums of taps, by a layer resample, which takes two neighboring dims
+ * at once. There are two or four taps; antialias widens the filter by 1 / scale, so there are more. Of many taps, and of f64, each is a
+ * gather, multiplied by a parameter with a weight per position. The dims do not depend on each other, since the weights of a point are
+ * products over the dims. A tap outside the input reads the edge, so
  * indices are clamped, unless exclude_outside gives it the weight 0. Integers are computed as floats and rounded once.
  */
 #include "import.h"
@@ -14,6 +15,7 @@
 
 #define MAX_SIZE (1 << 24) /* of a dim */
 #define MAX_TAPS 256
+#define MAX_RESAMPLED 16 /* taps of a layer resample */
 
 /* The resizing of one dim: `size` values become `n`; `scale` is n / size, or that of the file. `start` and `end` bound the part of the
  * input that tf_crop_and_resize reads, in units of the input; a position outside of the input gets the value `outside`. */
@@ -23,6 +25,12 @@ struct stretch {
     double scale;
     double cubic, start, end, outside;
     bool drops_outside, crops, widens;
+};
+
+/* Dims whose taps are known, and which the next resample takes. */
+struct pending {
+    int n, axis; /* of the first */
+    sol_tensor taps[4]; /* indices and weights of each */
 };
 
 /* The position in the input of value `i` of the result. */
@@ -121,9 +129,34 @@ static sol_tensor add_outside(struct op_call *c, sol_tensor y, int d, int rank,
     return LAYER2(c, "add", y, make_factor(c, y, d, rank, s->n, value), "");
 }
 
+/* Resamples the pending dims. */
+static sol_tensor resample(struct op_call *c, sol_tensor x, struct pending *p) {
+    const enum sol_dtype type = call_dtype(c, x);
+    sol_tensor in[5];
+    if (!p->n || c->im->status) return x;
+    in[0] = call_cast(c, x, SOL_F32);
+    memcpy(in + 1, p->taps, sizeof p->taps);
+    x = call_layer(c, "resample", 1 + 2 * p->n, in, "axis=%d", p->axis);
+    p->n = 0;
+    return call_cast(c, x, type);
+}
+
+/* Makes dim `d` pending; dims that do not lie before it are resampled first. */
+static sol_tensor add_pending(struct op_call *c, sol_tensor x, int d, int64_t n, int64_t n_taps,
+                              const int64_t *index, const double *weight, struct pending *p) {
+    const int64_t dim[] = {n_taps, n};
+    float *single = ARENA_ARRAY(c->im->arena, float, n *n_taps);
+    for (int64_t i = 0; i < n * n_taps; i++) single[i] = (float)weight[i];
+    if (p->n == 2 || p->axis != d - 1) x = resample(c, x, p);
+    if (!p->n) p->axis = d;
+    p->taps[2 * p->n] = call_param(c, SOL_I64, 2, dim, index);
+    p->taps[2 * p->n++ + 1] = call_param(c, SOL_F32, 2, dim, single);
+    return x;
+}
+
 /* A weighted sum of taps along dim `d` of `rank`. */
 static sol_tensor stretch_weighted(struct op_call *c, sol_tensor x, int d, int rank,
-                                   const struct stretch *s) {
+                                   const struct stretch *s, struct pending *pending) {
     int n_taps = count_taps(s);
     sol_tensor sum = -1;
     if (n_taps > MAX_TAPS) call_fail(c, fail(SOL_EUNSUPPORTED, "a scale of %g", s->scale));
@@ -131,6 +164,10 @@ static sol_tensor stretch_weighted(struct op_call *c, sol_tensor x, int d, int r
     int64_t *index = ARENA_ARRAY(c->im->arena, int64_t, s->n *n_taps);
     double *weight = ARENA_ARRAY(c->im->arena, double, s->n *n_taps);
     fill_taps(s, n_taps, index, weight);
+    if (n_taps <= MAX_RESAMPLED && call_dtype(c, x) != SOL_F64) {
+        x = add_pending(c, x, d, s->n, n_taps, index, weight, pending);
+        return s->crops ? add_outside(c, resample(c, x, pending), d, rank, s) : x;
+    }
     for (int k = 0; k < n_taps && !c->im->status; k++) {
         sol_tensor tap = LAYER2(c, "mul", call_pick(c, x, d, s->n, index + k * s->n),
                                 make_factor(c, x, d, rank, s->n, weight + k * s->n), "");
@@ -191,14 +228,15 @@ static int read_axes(struct op_call *c, int rank, int64_t axes[SOL_MAX_RANK]) {
     return n ? n : rank;
 }
 
-static sol_tensor stretch_dim(struct op_call *c, sol_tensor x, int d, int rank, struct stretch *s) {
+static sol_tensor stretch_dim(struct op_call *c, sol_tensor x, int d, int rank, struct stretch *s,
+                              struct pending *pending) {
     s->size = call_dim(c, 0, d);
     if (s->n < 1 || s->n > MAX_SIZE || s->size < 1)
         call_fail(
             c, fail(SOL_EUNSUPPORTED, "%lld values of %lld", (long long)s->n, (long long)s->size));
     if (c->im->status) return -1;
     return !strcmp(s->mode, "nearest") && !s->crops ? stretch_nearest(c, x, d, s)
-                                                    : stretch_weighted(c, x, d, rank, s);
+                                                    : stretch_weighted(c, x, d, rank, s, pending);
 }
 
 /* Nearest neighbours of an open dim, a whole number of times as large: each value is repeated. */
@@ -278,7 +316,7 @@ static enum sol_status read_request(struct op_call *c, struct request *r, bool c
 
 /* Resizes the dim of entry `i` of the request. */
 static sol_tensor stretch_entry(struct op_call *c, sol_tensor x, const struct request *r, int i,
-                                struct stretch *s) {
+                                struct stretch *s, struct pending *pending) {
     int d = (int)r->axes[i], rank = call_rank(c, 0);
     double given = (double)r->scales[i];
     bool stays = r->has_sizes ? size_is(c->in[0]->dim[d], r->sizes[i]) : given == 1;
@@ -295,19 +333,21 @@ static sol_tensor stretch_entry(struct op_call *c, sol_tensor x, const struct re
     }
     s->n = r->has_sizes ? r->sizes[i] : (int64_t)floor(size * part * given);
     s->scale = r->has_sizes && !r->keeps_ratio ? (double)s->n / size : given;
-    return stretch_dim(c, x, d, rank, s);
+    return stretch_dim(c, x, d, rank, s, pending);
 }
 
 enum sol_status op_resize(struct op_call *c) {
     struct stretch s = read_stretch(c);
     struct request r = {0};
+    struct pending pending = {0};
     TRY(check_resize(c, &s));
     TRY(read_request(c, &r, s.crops));
     sol_tensor x = call_tensor(c, 0);
     enum sol_dtype own = call_dtype(c, x);
     bool is_whole = size_family(own) != FAMILY_FLOAT && strcmp(s.mode, "nearest") != 0;
     if (is_whole) x = call_cast(c, x, SOL_F32);
-    for (int i = 0; i < r.n && !c->im->status; i++) x = stretch_entry(c, x, &r, i, &s);
+    for (int i = 0; i < r.n && !c->im->status; i++) x = stretch_entry(c, x, &r, i, &s, &pending);
+    x = resample(c, x, &pending);
     if (is_whole) x = call_cast(c, LAYER1(c, "round", x, ""), own);
     return call_set_output(c, 0, x);
 }
