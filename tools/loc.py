@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 17500
+CORE_LINES = 18500
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -53,16 +53,16 @@ FOLDERS = {
     "src/ir": 3360,
     "src/jit": 820,
     "src/pass": 860,
-    "src/plan": 1890,
+    "src/plan": 2120,
     "src/report": 400,
-    "src/run": 1960,
+    "src/run": 2760,
     "test/deploy": 1660,
     "test/fault": 130,
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 3110,
     "test/torch": 8200,
-    "test/unit": 8000,
+    "test/unit": 8300,
     "tools": 2000,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

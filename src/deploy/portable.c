@@ -57,10 +57,10 @@ static void print_tables(struct deployment *d, struct text *text) {
         const bool has_form = table->form.number;
         char name[32];
         snprintf(name, sizeof name, "sol_base_%d", i);
-        deploy_print_numbers(
-            text, name,
-            has_form ? copy_form_numbers(&table->form) : (int64_t)table->n_outer * table->lanes,
-            has_form ? table->form.number : table->base);
+        deploy_print_numbers(text, name,
+                             has_form ? copy_form_numbers(&table->form)
+                                      : (int64_t)table->n_outer * table->lanes,
+                             has_form ? table->form.number : table->base);
         text_add(text, "\n");
     }
 }
@@ -158,8 +158,8 @@ static void print_arguments(struct text *text, const struct step *step, const in
         const struct copy_table *t = step->data;
         const struct copy_form *f = &t->form;
         const int64_t all[] = {t->n_outer, t->n_pixels, t->lanes, t->pixel_stride, arg[1], arg[2]};
-        const int64_t form[] = {f->n_parts, f->n_rows,   f->n_columns, f->row_step,
-                                arg[1],     arg[2], t->element,   arg[COPY_N]};
+        const int64_t form[] = {f->n_parts, f->n_rows, f->n_columns, f->row_step,
+                                arg[1],     arg[2],    t->element,   arg[COPY_N]};
         deploy_print_ints(text, f->number ? COUNT(form) : COUNT(all), f->number ? form : all);
     } else {
         deploy_print_ints(text, step->n_arg, arg);

@@ -122,8 +122,8 @@ static inline void sol_copy_form(void *const *ptr, const int64_t *arg, const int
         for (p = 0; p < parts; p++)
             for (r = 0; r < rows; r++)
                 for (c = 0; c < columns; c++) {
-                    char *out = (char *)ptr[1] +
-                                (n * arg[5] + number[parts + p] + r * arg[3] + c) * arg[6];
+                    char *out =
+                        (char *)ptr[1] + (n * arg[5] + number[parts + p] + r * arg[3] + c) * arg[6];
                     const int64_t from = n * arg[4] + number[p] + row[r] + column[c];
                     if (number[p] < 0 || column[c] == INT32_MIN) memset(out, 0, size);
                     else memcpy(out, (const char *)ptr[0] + from * arg[6], size);
@@ -163,7 +163,8 @@ static inline int sol_resample(void *const *ptr, const int64_t *arg) {
                                 weight = ((const float *)ptr[3])[j * rows + r];
                             }
                             if (arg[9]) {
-                                column = sol_read_tap(ptr[4], arg[11], k * columns + c, arg[7], &bad);
+                                column =
+                                    sol_read_tap(ptr[4], arg[11], k * columns + c, arg[7], &bad);
                                 weight *= ((const float *)ptr[5])[k * columns + c];
                             }
                             sum += weight * in[(row * arg[7] + column) * inner];

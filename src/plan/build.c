@@ -168,9 +168,11 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
     struct size batch, pixels;
     TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch, &pixels));
-    const int64_t n = (int64_t)table.n_outer * table.lanes, numbers = copy_form_numbers(&table.form);
+    const int64_t n = (int64_t)table.n_outer * table.lanes,
+                  numbers = copy_form_numbers(&table.form);
     if (table.form.number)
-        table.form.number = arena_copy(b->keep, table.form.number, (size_t)numbers * sizeof(int32_t));
+        table.form.number =
+            arena_copy(b->keep, table.form.number, (size_t)numbers * sizeof(int32_t));
     else table.base = arena_copy(b->keep, table.base, (size_t)n * sizeof *table.base);
     *kept = table;
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
@@ -233,13 +235,12 @@ static enum sol_status build_resample(struct build *b, const struct cluster *clu
     const int axis = (int)l->attr.axis, last = x->rank - 1;
     const bool has_two = l->n_in > 3, has_rows = has_two || axis < last;
     const int columns = has_two ? 3 : has_rows ? l->n_in : 1;
-    struct buffer_ref ptr[RESAMPLE_N_POINTERS] = {
-        build_ref(b, x),
-        build_ref(b, y),
-        tap_ref(b, l, has_rows ? 1 : l->n_in),
-        tap_ref(b, l, has_rows ? 2 : l->n_in),
-        tap_ref(b, l, columns),
-        tap_ref(b, l, columns + 1)};
+    struct buffer_ref ptr[RESAMPLE_N_POINTERS] = {build_ref(b, x),
+                                                  build_ref(b, y),
+                                                  tap_ref(b, l, has_rows ? 1 : l->n_in),
+                                                  tap_ref(b, l, has_rows ? 2 : l->n_in),
+                                                  tap_ref(b, l, columns),
+                                                  tap_ref(b, l, columns + 1)};
     const struct size one = size_const(1), none = size_const(0);
     struct size arg[RESAMPLE_N_ARGS] = {
         [RESAMPLE_OUTER] = ir_count(x, 0, axis),
@@ -255,7 +256,9 @@ static enum sol_status build_resample(struct build *b, const struct cluster *clu
         [RESAMPLE_COLUMNS] = has_two    ? y->dim[axis + 1]
                              : has_rows ? ir_count(x, axis + 1, x->rank)
                                         : y->dim[axis],
-        [RESAMPLE_COLUMN_TAPS] = has_two ? l->in[3]->dim[0] : has_rows ? none : l->in[1]->dim[0],
+        [RESAMPLE_COLUMN_TAPS] = has_two    ? l->in[3]->dim[0]
+                                 : has_rows ? none
+                                            : l->in[1]->dim[0],
         [RESAMPLE_INNER] = has_two ? ir_count(x, axis + 2, x->rank) : one,
         [RESAMPLE_INDEX_SIZE] = size_const(size_element(l->in[1]->dtype))};
     return add_movement(b, cluster,

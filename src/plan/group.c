@@ -67,8 +67,7 @@ static bool is_useful(const struct group *g) {
         has_more = has_more || l->kind == LAYER_concat || l->kind == LAYER_expand;
     }
     const struct tensor *out = g->layers.at[0]->out[0];
-    return has_more && !g->has_several &&
-           (batched || (is_dense(g, g->in) && is_dense(g, out)));
+    return has_more && !g->has_several && (batched || (is_dense(g, g->in) && is_dense(g, out)));
 }
 
 /* The group that ends with `last`, if there is one. */

@@ -95,7 +95,8 @@ struct moving {
     bool is_open; /* the elements are channels of open pixels */
     struct layer *const *layers;
     int n;
-    int32_t **at; /* by layer, then by element of its output: number of the input element of all layers, or -1 */
+    int32_t **
+        at; /* by layer, then by element of its output: number of the input element of all layers, or -1 */
     int32_t *identity; /* of the input */
 };
 
@@ -154,7 +155,8 @@ static struct region expand_region(const struct layer *l, struct region in) {
     struct region out = {.at = in.at};
     const int front = l->out[0]->rank - l->in[0]->rank;
     for (int d = front; d < l->out[0]->rank; d++)
-        if (size_equal(l->in[0]->dim[d - front], l->out[0]->dim[d])) out.step[d] = in.step[d - front];
+        if (size_equal(l->in[0]->dim[d - front], l->out[0]->dim[d]))
+            out.step[d] = in.step[d - front];
     return out;
 }
 
@@ -189,7 +191,8 @@ static void move_into(struct moving *m, const struct layer *l, struct region to)
 static int32_t *move(struct moving *m, const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
     int32_t *from = numbers_of(m, in);
-    if (l->kind == LAYER_reshape || l->kind == LAYER_copy) return from; /* the order stays the same */
+    if (l->kind == LAYER_reshape || l->kind == LAYER_copy)
+        return from; /* the order stays the same */
     const int64_t n = count_moved(m, out);
     int32_t *at = ARENA_ARRAY(m->arena, int32_t, n + 1);
     const struct region to = view_region(m, out, at);

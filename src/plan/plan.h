@@ -5,7 +5,8 @@
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv, linear or matmul with the layers that are fused into
  * its prologue and epilogue. Module DFP: other layers that compute, in one generated kernel. Module COPY: a chain of layers
- * that only move values. Module GATHER: one gather. Module RECURRENT: one recurrent layer. Module ATTENTION: one attention layer. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
+ * that only move values. Module GATHER: one gather or resample. Module RECURRENT: one recurrent layer. Module ATTENTION: one attention
+ * layer. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
  *
  * Invariant: after plan_clusters each layer that is no source is in exactly one cluster, and clusters form no cycle.
  */
@@ -19,7 +20,7 @@ enum module {
     MODULE_DFP,
     MODULE_DNN,
     MODULE_COPY,   /* moves values by a table of positions: run/copy.c */
-    MODULE_GATHER, /* copies rows of a table, selected by an input of indices: run/gather.c */
+    MODULE_GATHER, /* copies rows of a table, selected by an input of indices: run/gather.c; or sums them: run/resample.c */
     MODULE_RECURRENT, /* one recurrent layer, whose steps are computed one after the other: dnn/recurrent.c */
     MODULE_ATTENTION, /* one attention layer: dnn/attention.c */
     MODULE_HOST, /* one host layer, which a function of the frontend or of a custom layer computes: run/host.c */

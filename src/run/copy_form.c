@@ -8,13 +8,15 @@
 
 struct dim {
     int64_t n, step; /* step: distance in the output */
-    int64_t *at;     /* by index: distance in the input from the index `reference`; COPY_NONE: it is 0 */
+    int64_t
+        *at; /* by index: distance in the input from the index `reference`; COPY_NONE: it is 0 */
 };
 
 struct finding {
     struct arena *arena;
     const int64_t *source;
-    int64_t reference; /* an element of the output that is copied; the positions of others are relative to it */
+    int64_t
+        reference; /* an element of the output that is copied; the positions of others are relative to it */
     int64_t n_in;
     int element, n;
     struct dim dim[COPY_FORM_DIMS];

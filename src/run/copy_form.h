@@ -21,7 +21,7 @@
 #define COPY_BLOCK 16 /* rows of a task */
 
 enum copy_kind {
-    COPY_RUNS,     /* columns are runs of consecutive elements; more: {first column, position, length} of each */
+    COPY_RUNS, /* columns are runs of consecutive elements; more: {first column, position, length} of each */
     COPY_WINDOWS,  /* columns in groups of COPY_WINDOW; more: where each group's window begins */
     COPY_TURNED,   /* rows are consecutive in the input: blocks of rows and columns */
     COPY_ELEMENTS, /* one by one */
@@ -31,10 +31,13 @@ struct copy_form {
     enum copy_kind kind;
     int n_parts, n_rows, n_columns, n_more;
     int64_t row_step;
-    const int32_t *number; /* from[n_parts], to[n_parts], row[n_rows], column[n_columns], more[n_more] */
+    const int32_t
+        *number; /* from[n_parts], to[n_parts], row[n_rows], column[n_columns], more[n_more] */
 };
 
-static inline const int32_t *copy_form_to(const struct copy_form *f) { return f->number + f->n_parts; }
+static inline const int32_t *copy_form_to(const struct copy_form *f) {
+    return f->number + f->n_parts;
+}
 static inline const int32_t *copy_form_row(const struct copy_form *f) {
     return f->number + 2 * (int64_t)f->n_parts;
 }

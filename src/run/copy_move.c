@@ -8,7 +8,8 @@
 #include "run/copy_form.h"
 
 #include <string.h>
-#if defined __x86_64__ && defined __GNUC__
+#if defined __x86_64__ && defined __GNUC__ && \
+    !defined WITHOUT_AVX2 /* a test compiles this file twice */
 #include <immintrin.h>
 #define HAS_AVX2 __builtin_cpu_supports("avx2")
 #define AVX2 __attribute__((target("avx2")))
@@ -64,7 +65,7 @@ MOVE(uint64_t)
 
 /* ---- Vectors of 4-byte elements ---- */
 
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
 AVX2 static void move_windows(const struct copy_form *f, const int32_t *column,
                               const int32_t *window, const int32_t *in, int32_t *out) {
     const __m256i none = _mm256_set1_epi32(COPY_NONE);
@@ -75,7 +76,8 @@ AVX2 static void move_windows(const struct copy_form *f, const int32_t *column,
                       lane = _mm256_sub_epi32(at, _mm256_set1_epi32(window[w])),
                       x = _mm256_loadu_si256((const __m256i *)(in + window[w])),
                       y = _mm256_permutevar8x32_epi32(x, lane);
-        _mm256_storeu_si256((__m256i *)(out + c), _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none)));
+        _mm256_storeu_si256((__m256i *)(out + c),
+                            _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none)));
     }
 }
 
@@ -88,7 +90,8 @@ AVX2 static inline __m256 load_pair(const float *in, const int32_t *column) {
 }
 
 /* Four rows of eight columns, from four elements of each column. */
-AVX2 static inline void turn_rows(const float *in, const int32_t *column, float *out, int64_t step) {
+AVX2 static inline void turn_rows(const float *in, const int32_t *column, float *out,
+                                  int64_t step) {
     const __m256 a = load_pair(in, column), b = load_pair(in, column + 1),
                  c = load_pair(in, column + 2), d = load_pair(in, column + 3),
                  ab = _mm256_unpacklo_ps(a, b), ab2 = _mm256_unpackhi_ps(a, b),
@@ -140,7 +143,7 @@ static void turn(const struct copy_form *f, int element, const int32_t *row, int
         char *to = out + r * f->row_step * element;
         n = end - r;
         while (!is_consecutive(row + r, n)) n--;
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
         if (fits && n >= 4) {
             n -= n % 4;
             turn_blocks(f, column, n, (const void *)from, (void *)to);
@@ -158,7 +161,7 @@ static void move_columns(const struct copy_form *f, int element, const char *in,
         move_runs(f, copy_form_more(f), element, in, out);
         return;
     }
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
     if (f->kind == COPY_WINDOWS && HAS_AVX2) {
         move_windows(f, column, copy_form_more(f), (const void *)in, (void *)out);
         return;
@@ -177,15 +180,14 @@ static void clear_rows(const struct copy_form *f, int element, int begin, int en
         memset(out + r * f->row_step * element, 0, (size_t)(f->n_columns * element));
 }
 
-void copy_form_run(const struct copy_form *f, int element, const void *in, void *out,
-                   int64_t begin, int64_t end) {
+void copy_form_run(const struct copy_form *f, int element, const void *in, void *out, int64_t begin,
+                   int64_t end) {
     const int blocks = (int)ceil_div(f->n_rows, COPY_BLOCK);
     const int32_t *from = f->number, *to = copy_form_to(f), *row = copy_form_row(f);
     for (int64_t task = begin, p = begin / blocks, b = begin % blocks; task < end; task++) {
         const char *part = (const char *)in + (int64_t)from[p] * element;
         char *at = (char *)out + (int64_t)to[p] * element;
-        const int first = (int)b * COPY_BLOCK,
-                  last = (int)min_i64(first + COPY_BLOCK, f->n_rows);
+        const int first = (int)b * COPY_BLOCK, last = (int)min_i64(first + COPY_BLOCK, f->n_rows);
         if (from[p] < 0) clear_rows(f, element, first, last, at);
         else if (f->kind == COPY_TURNED) turn(f, element, row, first, last, part, at);
         else move_columns(f, element, part, at);

@@ -211,8 +211,9 @@ int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
  * pixels}.
  * The table is applied n times; strides are in elements. */
 struct copy_table {
-    int element;           /* bytes: 1, 2, 4 or 8 */
-    struct copy_form form; /* if form.number is set, the copy is this form, and the following is not used */
+    int element; /* bytes: 1, 2, 4 or 8 */
+    struct copy_form
+        form; /* if form.number is set, the copy is this form, and the following is not used */
     int n_outer, n_pixels, lanes; /* out[(o * n_pixels + p) * lanes + l] */
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;

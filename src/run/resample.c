@@ -15,7 +15,8 @@
 #include "run/program.h"
 
 #include <string.h>
-#if defined __x86_64__ && defined __GNUC__
+#if defined __x86_64__ && defined __GNUC__ && \
+    !defined WITHOUT_AVX2 /* a test compiles this file twice */
 #include <immintrin.h>
 #define HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 #define AVX2 __attribute__((target("avx2,fma")))
@@ -34,10 +35,11 @@ int64_t resample_n_tasks(const struct step *step, const int64_t *arg) {
 /* What a call of resample_run prepares. */
 struct resampling {
     const int64_t *arg;
-    int taps[2];       /* of rows and columns; 0: the dim stays as it is */
-    int32_t *index[2]; /* [tap][n], in elements of the dim; columns in groups: [group][tap][GROUP], relative to the window */
-    float *weight;     /* of columns, like index[1] */
-    int32_t *window;   /* by group: its first element; -1: indices are relative to the row */
+    int taps[2]; /* of rows and columns; 0: the dim stays as it is */
+    int32_t *index
+        [2]; /* [tap][n], in elements of the dim; columns in groups: [group][tap][GROUP], relative to the window */
+    float *weight;       /* of columns, like index[1] */
+    int32_t *window;     /* by group: its first element; -1: indices are relative to the row */
     int64_t row, stride; /* elements of an output row, and from row to row in the ring */
     float *ring, *narrow;
     int64_t in_ring[RESAMPLE_TAPS]; /* by place in the ring: number of the input row, or -1 */
@@ -49,8 +51,8 @@ struct resampling {
 static bool read_indices(const void *numbers, int64_t element, int64_t n, int64_t size,
                          int32_t *out) {
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = element == 8 ? ((const int64_t *)numbers)[i]
-                                        : (int64_t)((const int32_t *)numbers)[i];
+        const int64_t at =
+            element == 8 ? ((const int64_t *)numbers)[i] : (int64_t)((const int32_t *)numbers)[i];
         if (at < 0 || at >= size) {
             exec_fail(fail(SOL_EINDEX, "resample: number %lld, but there are %lld elements",
                            (long long)at, (long long)size));
@@ -121,8 +123,7 @@ static void sum_group(const struct resampling *r, int64_t g, const float *in, fl
     if (r->window[g] >= 0) in += r->window[g];
     for (int l = 0; l < GROUP; l++) {
         float sum = weight[l] * in[index[l]];
-        for (int k = 1; k < taps; k++)
-            sum += weight[k * GROUP + l] * in[index[k * GROUP + l]];
+        for (int k = 1; k < taps; k++) sum += weight[k * GROUP + l] * in[index[k * GROUP + l]];
         out[l] = sum;
     }
 }
@@ -131,7 +132,7 @@ static void sum_groups(const struct resampling *r, const float *in, float *out) 
     for (int64_t g = 0; g * GROUP < r->row; g++) sum_group(r, g, in, out + g * GROUP);
 }
 
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
 typedef float vec8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* As sum_rows; `taps` is a constant where this is inlined. Copies of rows and weights stay in registers. */
@@ -162,7 +163,7 @@ AVX2 static void sum_rows_avx2(int taps, int64_t n, const float *const *row, con
 
 /* The sums of a group whose elements are in one window. */
 AVX2 INLINE void sum_window(int taps, __m256 x, const int32_t *index, const float *weight,
-                                   float *out) {
+                            float *out) {
     __m256 sum = _mm256_setzero_ps();
     _Pragma("GCC unroll 4") for (int k = 0; k < taps; k++) {
         const __m256i lanes = _mm256_loadu_si256((const __m256i *)(index + k * GROUP));
@@ -178,10 +179,8 @@ AVX2 static void sum_groups_avx2(const struct resampling *r, const float *in, fl
     const float *weight = r->weight;
     for (int64_t g = 0; g * GROUP < r->row; g++, out += GROUP) {
         if (r->window[g] < 0) sum_group(r, g, in, out);
-        else if (taps == 2)
-            sum_window(2, _mm256_loadu_ps(in + r->window[g]), index, weight, out);
-        else if (taps == 4)
-            sum_window(4, _mm256_loadu_ps(in + r->window[g]), index, weight, out);
+        else if (taps == 2) sum_window(2, _mm256_loadu_ps(in + r->window[g]), index, weight, out);
+        else if (taps == 4) sum_window(4, _mm256_loadu_ps(in + r->window[g]), index, weight, out);
         else sum_window(taps, _mm256_loadu_ps(in + r->window[g]), index, weight, out);
         index += taps * GROUP, weight += taps * GROUP;
     }
@@ -192,7 +191,7 @@ AVX2 static void sum_groups_avx2(const struct resampling *r, const float *in, fl
 
 static void add_rows(int taps, int64_t n, const float *const *row, const float *weight,
                      float *out) {
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
     if (HAS_AVX2) {
         sum_rows_avx2(taps, n, row, weight, out);
         return;
@@ -226,7 +225,7 @@ static void resample_row(const struct resampling *r, const float *in, float *out
     }
     if (columns < GROUP) /* a window may be longer than the row */
         in = memcpy(r->narrow, in, (size_t)columns * sizeof *in);
-#if defined __x86_64__ && defined __GNUC__
+#ifdef AVX2
     if (HAS_AVX2) {
         sum_groups_avx2(r, in, out);
         return;

@@ -154,8 +154,11 @@ static enum layer_kind test_row(const struct row *row) {
 
 /* Every layer without a point expression is a composite, except sources, gathers, resamples, recurrent layers and calls of host functions. */
 static void test_all(void) {
-    bool seen[N_LAYER_KINDS] = {
-        [LAYER_input] = true, [LAYER_param] = true, [LAYER_gather] = true, [LAYER_resample] = true, [LAYER_host] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
+                                [LAYER_param] = true,
+                                [LAYER_gather] = true,
+                                [LAYER_resample] = true,
+                                [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) seen[test_row(&rows[i])] = true;
     for (int i = 0; i < N_LAYER_KINDS; i++) {
         bool is_composite = layer_infos[i].define == layer_infos[LAYER_softmax].define;

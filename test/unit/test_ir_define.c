@@ -405,13 +405,14 @@ static void test_row(const struct row *row) {
 /* Composites have no expression (test_composite.c), nor have sources; gathers, resamples and recurrent layers are not generated. */
 static void test_layers(void) {
     bool seen[N_LAYER_KINDS] = {
-        [LAYER_input] = true,          [LAYER_param] = true,     [LAYER_scalar] = true,
-        [LAYER_gather] = true, [LAYER_resample] = true, [LAYER_softmax] = true,   [LAYER_log_softmax] = true,
-        [LAYER_layer_norm] = true,     [LAYER_rms_norm] = true,  [LAYER_group_norm] = true,
-        [LAYER_attention] = true,      [LAYER_logsumexp] = true, [LAYER_norm] = true,
-        [LAYER_conv_transpose] = true, [LAYER_variance] = true,  [LAYER_argmax] = true,
-        [LAYER_argmin] = true,         [LAYER_host] = true,      [LAYER_rnn_tanh] = true,
-        [LAYER_rnn_relu] = true,       [LAYER_lstm] = true,      [LAYER_gru] = true};
+        [LAYER_input] = true,       [LAYER_param] = true,          [LAYER_scalar] = true,
+        [LAYER_gather] = true,      [LAYER_resample] = true,       [LAYER_softmax] = true,
+        [LAYER_log_softmax] = true, [LAYER_layer_norm] = true,     [LAYER_rms_norm] = true,
+        [LAYER_group_norm] = true,  [LAYER_attention] = true,      [LAYER_logsumexp] = true,
+        [LAYER_norm] = true,        [LAYER_conv_transpose] = true, [LAYER_variance] = true,
+        [LAYER_argmax] = true,      [LAYER_argmin] = true,         [LAYER_host] = true,
+        [LAYER_rnn_tanh] = true,    [LAYER_rnn_relu] = true,       [LAYER_lstm] = true,
+        [LAYER_gru] = true};
     for (int i = 0; i < COUNT(rows); i++) {
         test_row(&rows[i]);
         size_t size = strcspn(rows[i].layer, " ");

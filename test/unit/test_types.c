@@ -211,10 +211,8 @@ static void test_taps(void) {
 }
 
 int main(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
-                                [LAYER_param] = true,
-                                [LAYER_host] = true,
-                                [LAYER_resample] = true};
+    bool seen[N_LAYER_KINDS] = {
+        [LAYER_input] = true, [LAYER_param] = true, [LAYER_host] = true, [LAYER_resample] = true};
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;

@@ -29,7 +29,7 @@ struct stretch {
 
 /* Dims whose taps are known, and which the next resample takes. */
 struct pending {
-    int n, axis; /* of the first */
+    int n, axis;        /* of the first */
     sol_tensor taps[4]; /* indices and weights of each */
 };
 
