@@ -40,7 +40,7 @@ FOLDERS = {
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
-    "src/deploy": 2770,
+    "src/deploy": 2880,
     "src/device": 160,
     "src/device/c": 40,
     "src/device/cpu": 410,
