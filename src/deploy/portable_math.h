@@ -139,7 +139,7 @@ static inline int64_t sol_read_tap(const void *index, int64_t bytes, int64_t i, 
     return 0;
 }
 
-/* Weighted sums of elements along rows and columns; the arguments are those of src/run/program.h. Returns 1 where an index is outside. */
+/* Weighted sums of elements along rows and columns. Arguments: those of the step. Returns 1 where an index is outside. */
 static inline int sol_resample(void *const *ptr, const int64_t *arg) {
     const int64_t planes = arg[1], rows = arg[5], columns = arg[8], inner = arg[10];
     const int64_t row_taps = arg[6] ? arg[6] : 1, column_taps = arg[9] ? arg[9] : 1;
