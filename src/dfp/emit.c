@@ -35,12 +35,13 @@
 
 static void print_items(struct printer *p, const struct block *b);
 
-/* v = ADD(v, x) at the end of a reduction's innermost body. A reduction with lanes of its own combines into a vector
+/* v = ADD(v, x) at the end of a reduction's innermost body. A reduction with lanes of its own combines into a vector of
  * v_lanes; the partial version changes only the n lanes that have an element. */
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const struct combine_info *combine = &combines[n->combine];
-    const char *lanes = b->is_lanes ? "_lanes" : "";
+    bool has_lanes = b->is_lanes && p->nest->lanes > 1;
+    const char *lanes = !has_lanes ? "" : p->unrolled ? "_lanes[u]" : "_lanes[0]";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
     print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name,
                print_one(p, n->reg, vector), reg_suffix(n->reg), n->id, lanes);
@@ -84,10 +85,25 @@ static void print_rest(struct printer *p, const struct block *b) {
     p->partial = false;
 }
 
+/* A reduction over lanes combines CHAINS vectors in turns: one alone would wait for the end of each addition before the next. */
+static void print_unrolled(struct printer *p, const struct block *b) {
+    print_line(p, "for (; i%d + CHAINS * LANES <= ", b->var);
+    print_end(p, b);
+    text_add(p->text, ";) {\n");
+    print_line(p, "    UNROLL for (int u = 0; u < CHAINS; u++, i%d += LANES) {\n", b->var);
+    p->indent++;
+    p->unrolled = true;
+    print_body(p, b);
+    p->unrolled = false;
+    p->indent--;
+    print_line(p, "}\n");
+}
+
 static void print_lanes_loop(struct printer *p, const struct block *b) {
     int lane = p->lane;
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
+    if (b->reduce && p->nest->lanes > 1) print_unrolled(p, b);
     print_line(p, "for (; i%d + LANES <= ", b->var);
     print_end(p, b);
     text_add(p->text, "; i%d += LANES) {\n", b->var);
@@ -186,29 +202,38 @@ static void print_loops(struct printer *p, const struct block *outer) {
     p->interior = interior;
 }
 
-static bool has_lanes(const struct block *outer) {
+static bool has_lanes(const struct printer *p, const struct block *outer) {
     for (const struct block *b = outer; b; b = nest_inner_loop(b))
-        if (b->is_lanes) return true;
+        if (b->is_lanes) return p->nest->lanes > 1;
     return false;
 }
 
-/* float v7 = 0; vec v7_lanes = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes)); v7_lanes only if a loop runs over lanes. */
+/* v7_lanes[0] = ADD(v7_lanes[0], v7_lanes[u]) for each other vector of the reduction. */
+static void print_join(struct printer *p, const struct node *n) {
+    const char *name = combines[n->combine].name, *suffix = reg_suffix(n->reg);
+    print_line(p, "UNROLL for (int u = 1; u < CHAINS; u++) v%d_lanes[0] = %s%s(v%d_lanes[0], v%d_lanes[u]);\n",
+               n->id, name, suffix, n->id, n->id);
+}
+
+/* float v7 = 0; vec v7_lanes[CHAINS] = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes[0])); v7_lanes only if a loop runs over lanes. */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
     const struct combine_info *combine = &combines[n->combine];
-    bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
+    bool vector = print_is_vector(p, n->deps), lanes = has_lanes(p, item->block);
     print_line(p, "%s v%d = ", print_type(n->reg, vector), n->id);
     print_number(p, n->reg, reduce_neutral(n), vector);
     text_add(p->text, ";\n");
     if (lanes) {
-        print_line(p, "%s v%d_lanes = ", print_type(n->reg, true), n->id);
+        print_line(p, "%s v%d_lanes[CHAINS];\n", print_type(n->reg, true), n->id);
+        print_line(p, "UNROLL for (int u = 0; u < CHAINS; u++) v%d_lanes[u] = ", n->id);
         print_number(p, n->reg, reduce_neutral(n), true);
         text_add(p->text, ";\n");
     }
     print_loops(p, item->block);
-    if (lanes)
-        print_line(p, "v%d = %s1%s(v%d, %s_lanes%s(v%d_lanes));\n", n->id, combine->name,
-                   reg_suffix(n->reg), n->id, combine->name, reg_suffix(n->reg), n->id);
+    if (!lanes) return;
+    print_join(p, n);
+    print_line(p, "v%d = %s1%s(v%d, %s_lanes%s(v%d_lanes[0]));\n", n->id, combine->name,
+               reg_suffix(n->reg), n->id, combine->name, reg_suffix(n->reg), n->id);
 }
 
 static void print_items(struct printer *p, const struct block *b) {

@@ -18,6 +18,8 @@
     "-Wpsabi" /* vectors of doubles are passed to static functions only */
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
+#include "dfp/vector_curve.h"
+#include "dfp/vector_one.h"
 /* behind vector.h, whose types it uses */
 
 #include "dfp/kernel_types.h"

@@ -13,6 +13,7 @@ struct printer {
     struct text *text;
     int lane;      /* the variable that runs over lanes here, -1: none */
     bool partial;  /* in the version of a loop's body for n < LANES lanes */
+    bool unrolled; /* in the version of a reduction's body for its vector u */
     bool interior; /* in the version of a reduction whose loops are not clipped */
     int indent;
 };

@@ -24,6 +24,9 @@
 #define load_lanes load_lanes_any
 #define store_part store_part_any
 #define rotate rotate_any
+#define max_of max_of_any
+#define min_of min_of_any
+#define scale_by scale_by_any
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
@@ -85,11 +88,14 @@ TEXT(static inline void scatter_part(float *at, int64_t step, vec v, int n) {
 TEXT(static inline vec pick(ivec mask, vec a, vec b) {
     return (vec)(((ivec)a & mask) | ((ivec)b & ~mask));
 })
+/* max_of and min_of are one instruction: b if a or b is NaN. */
+TEXT(static inline vec max_of_any(vec a, vec b) { return pick(a > b, a, b); })
+TEXT(static inline vec min_of_any(vec a, vec b) { return pick(a < b, a, b); })
 TEXT(static inline vec LESS(vec a, vec b) { return (vec)((ivec)splat(1.0f) & (a < b)); })
 TEXT(static inline vec EQUAL(vec a, vec b) { return (vec)((ivec)splat(1.0f) & (a == b)); })
 TEXT(static inline vec SELECT(vec c, vec a, vec b) { return pick(c != splat(0.0f), a, b); })
-TEXT(static inline vec MAX(vec a, vec b) { return pick((b > a) | (b != b), b, a); })
-TEXT(static inline vec MIN(vec a, vec b) { return pick((b < a) | (b != b), b, a); })
+TEXT(static inline vec MAX(vec a, vec b) { return pick(b != b, b, max_of(b, a)); })
+TEXT(static inline vec MIN(vec a, vec b) { return pick(b != b, b, min_of(b, a)); })
 TEXT(static inline vec NEG(vec a) { return -a; })
 TEXT(static inline vec ABS(vec a) { return (vec)((ivec)a & 0x7fffffff); })
 TEXT(static inline vec ADD(vec a, vec b) { return a + b; })
@@ -115,25 +121,33 @@ TEXT(static inline vec SQRT(vec x) {
     return x;
 })
 
-/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, by a polynomial of degree 6. Adding 1.5 * 2^23 rounds
- * to an integer. 2^n is applied as two factors, so that results may be denormal. The result of NaN
- * is NaN. */
-TEXT(FUNCTION vec EXP(vec x) {
-    vec c = pick(x > 89.0f, splat(89.0f), x);
-    c = pick(c < -104.0f, splat(-104.0f), c);
-    vec t = c * 1.44269504f + 12582912.0f;
+/* p * 2^n for t = n + 1.5 * 2^23: as two factors, since the result may be denormal. */
+TEXT(static inline vec scale_by_any(vec p, vec t) {
+    ivec n = (ivec)((uvec)t - 0x4b400000u);
+    uvec half = (uvec)(n >> 1);
+    return p * (vec)((half + 127) << 23) * (vec)(((uvec)n - half + 127) << 23);
+})
+
+/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 to x / ln(2) rounds it to n; the sum is t. exp_rest is r;
+ * exp_tail is (exp(r) - 1 - r) / r^2, with the least largest error relative to exp(r) - 1. EXP: 0.6 ulp, also where results are
+ * denormal; the result of NaN is NaN. */
+TEXT(static inline vec exp_rest(vec x, vec t) {
     vec n = t - 12582912.0f;
-    ivec e = (ivec)((uvec)t - 0x4b400000u);
-    vec r = c - n * 0.693145752f;
-    r = r - n * 1.42860677e-6f;
-    vec p = r * 1.3888889e-3f + 8.3333333e-3f;
-    p = p * r + 4.1666668e-2f;
-    p = p * r + 1.6666667e-1f;
-    p = p * r + 0.5f;
-    p = p * r + 1.0f;
-    p = p * r + 1.0f;
-    uvec half = (uvec)(e >> 1);
-    return p * (vec)((half + 127) << 23) * (vec)(((uvec)e - half + 127) << 23);
+    vec r = x - n * 0.693145752f;
+    return r - n * 1.42860677e-6f;
+})
+TEXT(static inline vec exp_tail(vec r) {
+    vec p = r * 1.38703140e-3f + 8.36625881e-3f;
+    p = p * r + 4.16674390e-2f;
+    p = p * r + 0.166665465f;
+    return p * r + 0.49999997f;
+})
+TEXT(FUNCTION vec EXP(vec x) {
+    vec c = max_of(splat(-104.0f), min_of(splat(89.0f), x));
+    vec t = c * 1.44269504f + 12582912.0f;
+    vec r = exp_rest(c, t);
+    vec p = exp_tail(r) * r + 1.0f;
+    return scale_by(p * r + 1.0f, t);
 })
 
 /* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients:
@@ -159,78 +173,4 @@ TEXT(FUNCTION vec LOG(vec x) {
     r = pick(x > 3.40282347e38f, x, r);
     r = pick(x == 0.0f, splat(-__builtin_inff()), r);
     return pick((x < 0.0f) | (x != x), splat(__builtin_nanf("")), r);
-})
-
-/* Near zero an odd polynomial (Cephes), elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign bit of x. */
-TEXT(FUNCTION vec TANH(vec x) {
-    vec a = ABS(x);
-    vec s = x * x;
-    vec p = -5.70498872745e-3f * s + 2.06390887954e-2f;
-    p = p * s - 5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s - 3.33332819422e-1f;
-    vec near = p * s * x + x;
-    vec far = 1.0f - 2.0f / (EXP(a + a) + 1.0f);
-    far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
-    return pick(a < 0.625f, near, far);
-})
-
-/* Near zero a polynomial, elsewhere 1 - exp(polynomial). Coefficients: N. Juffa. Beyond 4 erf is
- * 1. */
-TEXT(FUNCTION vec ERF(vec x) {
-    vec t = ABS(x);
-    t = pick(t > 4.0f, splat(4.0f), t);
-    vec s = t * t;
-    vec r = -1.72853470e-5f * t + 3.83197126e-4f;
-    vec u = -3.88396438e-3f * t + 2.42546219e-2f;
-    r = r * s + u;
-    r = r * t - 1.06777877e-1f;
-    r = r * t - 6.34846687e-1f;
-    r = r * t - 1.28717512e-1f;
-    r = r * t - t;
-    vec far = 1.0f - EXP(r);
-    far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
-    vec q = -5.96761703e-4f * s + 4.99119423e-3f;
-    q = q * s - 2.67681349e-2f;
-    q = q * s + 1.12819925e-1f;
-    q = q * s - 3.76125336e-1f;
-    q = q * s + 1.28379166e-1f;
-    return pick(t > 0.927734375f, far, q * x + x);
-})
-
-/* ---- The same for one value. exp, log, tanh and erf of one value are rare, so they use the vector versions. ---- */
-
-TEXT(static inline float ADD1(float a, float b) { return a + b; })
-TEXT(static inline float LESS1(float a, float b) { return a < b ? 1.0f : 0.0f; })
-TEXT(static inline float EQUAL1(float a, float b) { return a == b ? 1.0f : 0.0f; })
-TEXT(static inline float SELECT1(float c, float a, float b) { return c != 0.0f ? a : b; })
-TEXT(static inline float MAX1(float a, float b) { return b > a || b != b ? b : a; })
-TEXT(static inline float MIN1(float a, float b) { return b < a || b != b ? b : a; })
-TEXT(static inline float NEG1(float a) { return -a; })
-TEXT(static inline float ABS1(float a) { return __builtin_fabsf(a); })
-TEXT(static inline float SQRT1(float a) { return __builtin_sqrtf(a); })
-TEXT(APART float EXP1(float a) { return EXP(splat(a))[0]; })
-TEXT(APART float LOG1(float a) { return LOG(splat(a))[0]; })
-TEXT(APART float TANH1(float a) { return TANH(splat(a))[0]; })
-TEXT(APART float ERF1(float a) { return ERF(splat(a))[0]; })
-
-/* ---- NAME_lanes combines all lanes of a vector: lanes [0, n) with lanes [n, 2n) for n = LANES / 2, LANES / 4, .. 1. The last
- * four lanes of a maximum or minimum are combined as single values, which has a shorter chain of dependencies. ---- */
-
-TEXT(static inline vec rotate_any(vec v, int n) {
-    vec w = v;
-    for (int l = 0; l < LANES; l++) w[l] = v[(l + n) % LANES];
-    return w;
-})
-TEXT(static inline float ADD_lanes(vec v) {
-    for (int n = LANES / 2; n > 0; n /= 2) v = ADD(v, rotate(v, n));
-    return v[0];
-})
-TEXT(static inline float MAX_lanes(vec v) {
-    for (int n = LANES / 2; n > 2; n /= 2) v = MAX(v, rotate(v, n));
-    return MAX1(MAX1(v[0], v[2]), MAX1(v[1], v[3]));
-})
-TEXT(static inline float MIN_lanes(vec v) {
-    for (int n = LANES / 2; n > 2; n /= 2) v = MIN(v, rotate(v, n));
-    return MIN1(MIN1(v[0], v[2]), MIN1(v[1], v[3]));
 })

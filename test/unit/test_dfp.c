@@ -358,6 +358,8 @@ static void test_cases(int lanes) {
 #define LANES 4
 #define TEXT(...) __VA_ARGS__
 #include "dfp/vector.h"
+#include "dfp/vector_curve.h"
+#include "dfp/vector_one.h"
 
 static void test_function(const char *name, vec (*function)(vec), double (*truth)(double)) {
     double worst = 0;

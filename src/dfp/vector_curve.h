@@ -1,0 +1,37 @@
+/*
+ * tanh and erf by exponentials: one form for all x. vector_table.h has both for processors whose registers hold tables. Included behind
+ * vector.h, in the same two ways.
+ */
+
+/* exp(x) - 1 for |x| <= 80. The sum of both parts is exact enough for small x: there n is 0, and 2^n - 1 as well. */
+TEXT(static inline vec exp_minus_1(vec x) {
+    vec t = x * 1.44269504f + 12582912.0f;
+    vec r = exp_rest(x, t);
+    vec q = exp_tail(r) * (r * r) + r;
+    vec s = (vec)(((uvec)t - 0x4b400000u + 127) << 23);
+    return q * s + (s - 1.0f);
+})
+TEXT(static inline vec with_sign(vec size, vec x) {
+    return (vec)((ivec)size | ((ivec)x & (int32_t)0x80000000));
+})
+
+/* With m = exp(2 |x|) - 1, tanh is m / (m + 2), with the sign of x. Beyond 10 it is 1. */
+TEXT(FUNCTION vec TANH(vec x) {
+    vec a = min_of(splat(10.0f), ABS(x));
+    vec m = exp_minus_1(a + a);
+    return with_sign(m / (m + 2.0f), x);
+})
+
+/* 1 - exp(t * p - t), where t * p - t approximates log(1 - erf(t)). Beyond 4 erf is 1. */
+TEXT(FUNCTION vec ERF(vec x) {
+    vec t = min_of(splat(4.0f), ABS(x));
+    vec p = 9.38864378e-6f * t - 1.18869146e-4f;
+    p = p * t + 6.37397286e-4f;
+    p = p * t - 1.67574733e-3f;
+    p = p * t + 1.69580017e-4f;
+    p = p * t + 1.91477835e-2f;
+    p = p * t - 1.02776296e-1f;
+    p = p * t - 6.36619568e-1f;
+    p = p * t - 1.28379166e-1f;
+    return with_sign(-exp_minus_1(p * t - t), x);
+})
