@@ -167,6 +167,7 @@ static struct node *build_node(struct building *b, struct node *n) {
     for (int i = 0; i < 3 && n->arg[i]; i++) item.arg[i] = build_node(b, n->arg[i]);
     item.n_ranges = filter_ranges(b, n, &item.range);
     n->home = find_home(b, n->deps);
+    if (n->kind == NODE_SCAN) VEC_PUSH(b->nest->arena, &n->home->scans, n);
     add_item(b, n->home, &item);
     return n;
 }

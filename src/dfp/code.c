@@ -200,7 +200,18 @@ static void encode_cast(struct encoder *e, const struct item *item, struct place
     put(e, item->node->to);
 }
 
+/* The sum so far, in the register that encode_loop has set to the neutral element. */
+static void encode_scan(struct encoder *e, const struct item *item) {
+    struct place sum = e->places.at[item->node->id];
+    int64_t from[3] = {sum.at, widen(e, item->arg[0], sum)};
+    put_arith(e, combines[item->node->combine].primitive, sum.reg, sum, from);
+}
+
 static void encode_node(struct encoder *e, const struct item *item) {
+    if (item->node->kind == NODE_SCAN) {
+        encode_scan(e, item);
+        return;
+    }
     struct place to = make_place(e, item->node->reg, item->node->deps);
     switch (item->node->kind) {
     case NODE_LOAD: encode_load(e, item, to); break;
@@ -216,6 +227,7 @@ static void encode_node(struct encoder *e, const struct item *item) {
         put_sum(e, item->node->offset);
         break;
     case NODE_CONST: /* in the code's head */
+    case NODE_SCAN:
     case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }
     set_place(e, item->node, to);
@@ -235,6 +247,12 @@ static void encode_store(struct encoder *e, const struct item *item) {
 
 /* ---- Loops ---- */
 
+static void put_set(struct encoder *e, struct place to, double value) {
+    put_code(e, CODE_SET, to);
+    put(e, to.reg);
+    put_double(e, value);
+}
+
 static void encode_items(struct encoder *e, const struct block *b, int n);
 
 /* Does the reduction run over the taps of a window only? */
@@ -246,7 +264,7 @@ static bool is_windowed(const struct nest *nest, const struct node *reduce) {
 
 /* Does the loop run in strips? */
 static bool is_strip(const struct encoder *e, const struct block *b) {
-    if (e->strip >= 0 || b->is_guard) return false;
+    if (e->strip >= 0 || b->is_guard || b->scans.n) return false;
     if (b->is_lanes) return true;
     for (int i = 0; i < b->items.n; i++) {
         const struct item *item = &b->items.at[i];
@@ -285,18 +303,17 @@ static void end_loop(struct encoder *e, int length, bool strip) {
 
 static void encode_loop(struct encoder *e, const struct block *b) {
     bool strip = is_strip(e, b);
+    for (int i = 0; i < b->scans.n; i++) {
+        const struct node *n = b->scans.at[i];
+        set_place(e, n, make_place(e, n->reg, n->deps));
+        put_set(e, e->places.at[n->id], combines[n->combine].neutral);
+    }
     int length = begin_loop(e, b, strip);
     encode_items(e, b, b->items.n);
     end_loop(e, length, strip);
 }
 
 /* ---- Reductions ---- */
-
-static void put_set(struct encoder *e, struct place to, double value) {
-    put_code(e, CODE_SET, to);
-    put(e, to.reg);
-    put_double(e, value);
-}
 
 /* The loops of a reduction, from outer to inner, with the instructions that were hoisted between them. */
 static void encode_loops(struct encoder *e, const struct block *b, struct place sum) {

@@ -99,8 +99,20 @@ static void print_unrolled(struct printer *p, const struct block *b) {
     print_line(p, "}\n");
 }
 
+/* vec v7_sum = 0 in front of the loop over a scan's values: their sum so far. If the loop runs over lanes, it is one value. */
+static void print_sums(struct printer *p, const struct block *b) {
+    for (int i = 0; i < b->scans.n; i++) {
+        const struct node *n = b->scans.at[i];
+        bool vector = print_is_vector(p, n->deps);
+        print_line(p, "%s v%d_sum = ", print_type(n->reg, vector), n->id);
+        print_number(p, n->reg, combines[n->combine].neutral, vector);
+        text_add(p->text, ";\n");
+    }
+}
+
 static void print_lanes_loop(struct printer *p, const struct block *b) {
     int lane = p->lane;
+    print_sums(p, b);
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
     if (b->reduce && p->nest->lanes > 1) print_unrolled(p, b);
@@ -140,12 +152,15 @@ static void print_loop(struct printer *p, const struct block *b) {
         print_line(p, "}\n");
         return;
     }
+    if (b->scans.n) print_line(p, "{\n");
+    print_sums(p, b);
     print_line(p, "for (int64_t i%d = ", b->var);
     print_begin(p, b);
     text_add(p->text, "; i%d < ", b->var);
     print_end(p, b);
     text_add(p->text, "; i%d++) {\n", b->var);
     print_body(p, b);
+    if (b->scans.n) print_line(p, "}\n");
 }
 
 /* ---- Reductions ---- */

@@ -50,6 +50,8 @@ static uint64_t find_used_vars(const struct nest *nest) {
 static bool merges_everywhere(const struct nest *nest, int outer, int inner) {
     uint64_t used = find_used_vars(nest);
     if (nest->var[outer].is_window || nest->var[inner].is_window) return false;
+    for (int i = 0; i < nest->n_stages; i++)
+        if (nest->stage[i].scan == outer || nest->stage[i].scan == inner) return false;
     for (int i = 0; i < nest->nodes.n; i++)
         if (!merges_in_node(nest, nest->nodes.at[i], outer, inner)) return false;
     for (int i = 0; i < nest->values.n; i++)
@@ -187,13 +189,23 @@ static double score_stage(struct nest *nest, const struct stage *s, int var) {
     return scale_score(nest, var, score);
 }
 
+/* Scans over a loop in lanes: vector.h has only sums of f32. */
+static bool can_scan_lanes(const struct nest *nest, const struct stage *s, int var) {
+    for (int i = 0; i < nest->nodes.n && s->scan == var; i++) {
+        const struct node *n = nest->nodes.at[i];
+        bool is_it = n->kind == NODE_SCAN && nest_scan_var(n) == var;
+        if (is_it && (n->reg != REG_F32 || n->combine != COMBINE_ADD)) return false;
+    }
+    return true;
+}
+
 /* The loop with the highest score, if it is at least *best, else -1. Of equal scores the innermost loop, the last, wins. */
 static int find_best_lane(struct nest *nest, const struct stage *s, const int *at, int n,
                           double *best) {
     int lane = -1;
     for (int i = 0; i < n; i++) {
         double score = score_stage(nest, s, at[i]);
-        if (score < *best) continue;
+        if (score < *best || !can_scan_lanes(nest, s, at[i])) continue;
         *best = score;
         lane = at[i];
     }
@@ -252,7 +264,8 @@ static double score_grid(struct nest *nest, int var) {
 /* Is one point of the grid enough work that a task may be a single point, or a single vector of points? */
 static bool has_work(const struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++)
-        if (nest->nodes.at[i]->kind == NODE_REDUCE) return true;
+        if (nest->nodes.at[i]->kind == NODE_REDUCE || nest->nodes.at[i]->kind == NODE_SCAN)
+            return true;
     return nest->n_stages > 1;
 }
 
@@ -277,6 +290,7 @@ static void plan_lanes(struct nest *nest) {
         if (nest->grid_lane) s->lane = lane;
         else if (blocked && (s->vars & var_bit(nest->lane_var))) s->lane = nest->lane_var;
         else if (s->lane >= 0) move_last(s->loops.at, s->loops.n, s->lane);
+        if (s->scan >= 0) move_last(s->loops.at, s->loops.n, s->scan);
     }
 }
 

@@ -220,11 +220,35 @@ static struct node *wrap(struct nest *nest, struct node *n, enum sol_dtype type,
 }
 
 /*
+ * A sum up to v over the stage's loop over v: a SCAN of the summand at v itself, one step per value. NULL if v does not run over a
+ * loop of its own here, or if the stage has a scan over another loop: only one can be the innermost.
+ */
+static struct node *lower_scan(struct nest *nest, const struct expr *e, const struct affine **outer,
+                               bool guarded) {
+    if (!e->prefix || guarded) return NULL;
+    struct stage *stage = &nest->stage[nest->lowered_stage];
+    const struct affine *at = outer[e->prefix - 1];
+    int var = at->n == 1 ? at->term[0].var : -1;
+    if (var < 0 || at != affine_var(nest, var) || nest->var[var].kind != VAR_OUT) return NULL;
+    bool is_own = (stage->vars & var_bit(var)) && size_equal(nest->var[var].extent, *e->extent);
+    if (!is_own || var == nest->block_var || (stage->scan >= 0 && stage->scan != var)) return NULL;
+    stage->scan = var;
+    const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
+    env[e->first_var] = at;
+    struct node n = {.kind = NODE_SCAN, .reg = reg_of(e->type), .combine = e->combine, .n_index = 1};
+    n.index = arena_copy(nest->arena, &at, sizeof at);
+    n.arg[0] = lower_expr(nest, e->arg[0]->arg[1], env, guarded);
+    return wrap(nest, node_make(nest, &n), e->type, combines[e->combine].primitive);
+}
+
+/*
  * Each lowered reduction has variables of its own; dims of extent 1 have none. Conditions of the body become clips, so
  * that loops can be shortened instead of testing each tap.
  */
 static struct node *lower_reduce(struct nest *nest, const struct expr *e,
                                  const struct affine **outer, bool guarded) {
+    struct node *scan = lower_scan(nest, e, outer, guarded);
+    if (scan) return scan;
     struct node n = {
         .kind = NODE_REDUCE, .reg = reg_of(e->type), .to = e->type, .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);

@@ -112,12 +112,14 @@ struct value {
 
 /* ---- Nodes ---- */
 
-/* The kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes. */
+/* The kinds of expressions, and VALID: 1.0 in lanes that hold channels, 0.0 in pad lanes; SCAN: the values of arg[0] combined
+ * over all iterations of a loop up to this one. */
 enum node_kind {
     NODE_CONST,
     NODE_LOAD,
     NODE_RANGE,
     NODE_REDUCE,
+    NODE_SCAN,
     NODE_APPLY,
     NODE_VALID,
     NODE_INDEX,
@@ -144,7 +146,7 @@ struct node {
     /* LOAD: if one does not hold, the value is `fill` and nothing is read. RANGE: 1.0 if all hold, else 0.0. */
     int n_ranges;
     const struct range **range;
-    /* REDUCE */
+    /* REDUCE, SCAN: index[0] of a SCAN is its loop's variable */
     enum combine combine;
     int n_vars;
     int *var;
@@ -182,11 +184,13 @@ struct block {
     struct block *parent;
     struct node *reduce;  /* the reduction whose result this block combines `operand` into */
     struct node *operand; /* what each iteration contributes */
+    VEC(struct node *) scans; /* over this loop's iterations */
     VEC(struct item) items;
 };
 
 struct stage {
     uint64_t vars;       /* the variables of its roots' dims: VAR_OUT, VAR_LANE */
+    int scan;            /* the loop that its SCANs run over, which is the innermost but for their operands' reductions; -1: none */
     bool is_independent; /* neither loads values of other stages nor has values that they load */
     VEC(struct value *) roots;
     VEC(int) loops; /* outermost first; from nest_find_grid on without the grid's */
@@ -333,6 +337,9 @@ static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int la
     if (nest->lane_var >= 0) lanes |= var_bit(nest->lane_var);
     return (deps & lanes) != 0;
 }
+
+/* The variable of a scan's loop. */
+static inline int nest_scan_var(const struct node *scan) { return scan->index[0]->term[0].var; }
 
 /* ---- emit.c, code.c ---- */
 /* The index in arg[] of a size, which must stay at its address. Sizes are told apart by address, not by value: two that happen

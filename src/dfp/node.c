@@ -158,6 +158,7 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
                (!n->n_ranges || n->fill == 0);
     case NODE_RANGE:
     case NODE_INDEX:
+    case NODE_SCAN:
     case NODE_VALID: return false;
     case NODE_REDUCE: return known_reduction(nest, n, out);
     case NODE_CAST: return node_known_in_pads(nest, n->arg[0], out) && *out == 0;

@@ -225,6 +225,27 @@ static void print_arithmetic(struct printer *p, const struct item *item) {
     text_add(p->text, ";\n");
 }
 
+/* v7_sum += v3; v7 = v7_sum. Over lanes, v7 is v7_sum plus the sums of the lanes up to each, and its last lane is the next v7_sum. */
+static void print_scan(struct printer *p, const struct item *item) {
+    const struct node *n = item->node;
+    const char *name = combines[n->combine].name, *suffix = reg_suffix(n->reg);
+    bool vector = print_is_vector(p, n->deps), lanes = nest_scan_var(n) == p->lane;
+    if (!lanes || p->nest->lanes == 1) {
+        print_line(p, "v%d_sum = %s%s%s(v%d_sum, ", n->id, name, print_one(p, n->reg, vector), suffix,
+                   n->id);
+        print_operand(p, item->arg[0], vector);
+        text_add(p->text, ");\n");
+        print_declaration(p, n);
+        text_add(p->text, "v%d_sum;\n", n->id);
+        return;
+    }
+    print_declaration(p, n);
+    text_add(p->text, "%s(splat(v%d_sum), %s_up_to(", name, n->id, name);
+    print_operand(p, item->arg[0], true);
+    text_add(p->text, "));\n");
+    print_line(p, "v%d_sum = LANE(v%d, LANES - 1);\n", n->id, n->id);
+}
+
 /* ---- Casts and positions ---- */
 
 /* The function that makes a value of the register type one of element type `to`, such as ROUND_f16; NULL: no further one. */
@@ -275,6 +296,7 @@ void print_node(struct printer *p, const struct item *item) {
     case NODE_APPLY: print_arithmetic(p, item); break;
     case NODE_CAST: print_cast(p, item); break;
     case NODE_INDEX: print_position(p, item); break;
+    case NODE_SCAN: print_scan(p, item); break;
     case NODE_CONST: /* printed by print_operand */
     case NODE_REDUCE: ASSERT(!"an item of its own"); break;
     }

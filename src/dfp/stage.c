@@ -113,6 +113,7 @@ static void place_root(struct nest *nest, int root) {
     if (s == nest->n_stages) {
         nest->n_stages++;
         stage->vars = p.vars;
+        stage->scan = -1;
         stage->is_independent = true;
         add_loops(nest, stage, v);
     }
@@ -163,6 +164,8 @@ static void find_grid_vars(struct nest *nest) {
     for (int i = 0; i < nest->nodes.n; i++)
         if (nest->nodes.at[i]->kind == NODE_LOAD && nest->nodes.at[i]->from->is_root)
             keep_whole(nest, nest->nodes.at[i]);
+    for (int i = 0; i < nest->n_stages; i++)
+        if (nest->stage[i].scan >= 0) nest->grid_vars &= ~var_bit(nest->stage[i].scan);
 }
 
 /* Moves the grid's variables from the stages' loops to nest->grid, in the order of the stage with the most

@@ -27,6 +27,12 @@ TEXT(static inline vec rotate_any(vec v, int n) {
     for (int l = 0; l < LANES; l++) w[l] = v[(l + n) % LANES];
     return w;
 })
+/* Lane l becomes the sum of lanes 0 to l: each step adds the lane n below, for n = 1, 2, 4, .. */
+TEXT(static inline vec ADD_up_to(vec v) {
+    for (int n = 1; n < LANES; n *= 2)
+        v = ADD(v, pick(lane_numbers() < splat((float)n), splat(0.0f), rotate(v, LANES - n)));
+    return v;
+})
 TEXT(static inline float ADD_lanes(vec v) {
     for (int n = LANES / 2; n > 0; n /= 2) v = ADD(v, rotate(v, n));
     return v[0];

@@ -206,6 +206,7 @@ struct expr *define_cumsum(struct define *d) {
         SELECT(define_range(d, ahead, size_const(0),
                             size_const(INT64_MAX / 2)), /* kernels subtract: it must not overflow */
                define_load(d, 0, index, false, 0), C(0));
+    sum->prefix = axis + 1;
     return sum;
 }
 

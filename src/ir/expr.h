@@ -78,6 +78,9 @@ struct expr {
     enum combine combine;
     int first_var, n_vars;
     struct size *extent;
+    /* REDUCE of select(variable <= v, value, neutral) over one variable: v, the output's variable whose dim it runs over, plus 1.
+     * A loop over v then needs one step per value. 0: no such reduction. */
+    int prefix;
 };
 
 /* The argument of define functions. n_vars counts the variables in use: the output's dims first, then reductions. */
