@@ -11,7 +11,7 @@ SUMS = {
     "outer": lambda x: x.cumsum(0) * 2,
     "both dims": lambda x: x.cumsum(0).cumsum(1),
     "two sums": lambda x: x.cumsum(1) + x.cumsum(0),
-    "fused": lambda x: F.relu(x).cumsum(1).exp(),
+    "fused": lambda x: (F.relu(x).cumsum(1) * 0.01).exp(),
     "softmax behind": lambda x: F.softmax(x.cumsum(-1) * 0.1, -1),
     "softmax before": lambda x: F.softmax(x, -1).cumsum(-1),
     "norm before": lambda x: F.layer_norm(x, (x.shape[-1],)).cumsum(0),
@@ -37,7 +37,7 @@ class Sum(torch.nn.Module):
 def test_cumsum(name, shape):
     torch.manual_seed(0)
     x = torch.randn(shape)
-    module = Sum(SUMS[name])
+    module = Sum(SUMS[name]).eval()
     fast = sol.optimize(module, x)
     result = fast(x)
     assert not sol.fallbacks(fast)
