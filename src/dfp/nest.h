@@ -11,9 +11,9 @@
  * Nodes and affine sums are unique: equal ones are the same pointer. So an expression that occurs
  * in two layers is one node and is computed once. The whole nest lives in one arena.
  *
- * Example: y = softmax(x) over the last dim of x[n][c], which pass/decompose.c has replaced by five layers.
+ * Example: y = softmax(x) over the last dim of x[n][c], which pass/decompose.c has replaced by six layers.
  *
- *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e / s
+ *   values   x; m = max over c; e = exp(x - m); s = sum over c of e; y = e * (1 / s)
  *   roots    m and s, because they reduce; e, because it is expensive and two layers read it; y, the output
  *   stages   {m}, {e}, {s}, {y}: each reads an earlier one at other points, or has other dims
  *   grid     n, the loop of all stages; so scratch holds m, e and s of a single n

@@ -2,7 +2,7 @@
  * Replaces composite layers by simple ones, the only ones that all later code handles.
  *
  *   batch_norm(x, mean, var, weight, bias) -> x * scale + shift,  scale = weight / sqrt(var + eps), shift = bias - mean * scale
- *   softmax(x) -> e / sum(e),  e = exp(x - max(x))
+ *   softmax(x) -> e * (1 / sum(e)),  e = exp(x - max(x))
  *   log_softmax(x) -> d - log(sum(exp(d))),  d = x - max(x)
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
@@ -90,7 +90,8 @@ static struct tensor *decompose_softmax(struct model *m, const struct layer *l) 
     struct tensor *below =
         decompose_binary(m, l, LAYER_sub, x, reduce_axis(m, l, LAYER_reduce_max, x));
     struct tensor *e = decompose_unary(m, l, LAYER_exp, below);
-    return decompose_binary(m, l, LAYER_div, e, reduce_axis(m, l, LAYER_sum, e));
+    struct tensor *total = reduce_axis(m, l, LAYER_sum, e);
+    return decompose_binary(m, l, LAYER_mul, e, decompose_unary(m, l, LAYER_reciprocal, total));
 }
 
 /* The logarithm of the softmax would lose digits. */
@@ -111,14 +112,14 @@ static struct tensor *find_nan(struct model *m, struct tensor *x) {
     return pass_add(m, LAYER_bit_not, 1, &same, NULL, NULL);
 }
 
-/* The positions 0, 1, .. along an axis, in a shape that broadcasts with x. */
+/* The positions 0, 1, .. along an axis, in a shape that broadcasts with x: as many to a vector as floats. */
 static struct tensor *positions(struct model *m, const struct tensor *x, int64_t axis) {
     struct attr attr = ir_default_attr();
     struct size dim[SOL_MAX_RANK];
     for (int d = 0; d < x->rank; d++) dim[d] = size_const(1);
     dim[axis] = attr.shape[0] = x->dim[axis];
     attr.n_shape = 1;
-    attr.dtype = SOL_I64;
+    attr.dtype = SOL_I32;
     struct tensor *at = pass_add(m, LAYER_arange, 0, NULL, &attr, NULL);
     return at ? pass_reshape(m, at, x->rank, dim) : NULL;
 }
@@ -135,9 +136,12 @@ static struct tensor *decompose_extreme(struct model *m, const struct layer *l) 
     if (size_family(x->dtype) == FAMILY_FLOAT && found)
         found = pass_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
     struct tensor *at[3] = {found, positions(m, x, l->attr.axis),
-                            pass_scalar(m, SOL_I64, INT32_MAX)};
+                            pass_scalar(m, SOL_I32, INT32_MAX)};
     struct tensor *first = pass_add(m, LAYER_where, 3, at, NULL, l->origin);
     struct tensor *index = first ? reduce_axis(m, l, LAYER_reduce_min, first) : NULL;
+    struct attr wide = ir_default_attr();
+    wide.dtype = SOL_I64;
+    if (index) index = pass_add(m, LAYER_cast, 1, &index, &wide, NULL);
     if (!index || l->attr.keepdim) return index;
     return pass_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
 }

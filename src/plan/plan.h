@@ -69,11 +69,11 @@ enum storage_kind {
     STORAGE_UNDECIDED,
     STORAGE_OWN,    /* memory of its own, or the caller's */
     STORAGE_ALIAS,  /* a piece of the memory of its producer's input: the producer has no step */
-    STORAGE_PLACED, /* its producer writes it directly into a concat's output */
+    STORAGE_PLACED, /* its producer writes it directly into the output of a concat, or of a reshape */
 };
 struct storage {
     enum storage_kind kind;
-    /* a concat or permute whose inputs are placed in it, so that it has no step */
+    /* a concat, permute or reshape whose inputs are placed in it, so that it has no step */
     bool is_filled;
     bool has_batch_stride; /* there may be gaps between samples */
     bool is_strided;       /* any strides: read or written by attention only (view.c) */

@@ -4,11 +4,11 @@
  *   model with layouts -> [this file] -> plan->storage, and copies where a tensor needs memory of its own
  *
  * Two kinds of layers then need no step: a slice, reshape or copy whose output is a piece of its input (an alias), and a
- * concat whose inputs are written directly into its output (placed). A tensor lies in one place only. So an input of a
+ * concat, or a reshape to an output of the model, whose inputs are written directly into its output (placed). A tensor lies in one place only. So an input of a
  * concat that cannot be placed (it is the caller's, is placed already, or may be an alias) is copied into the output.
  *
  * Order: concats first, from the last to the first. So in a growing chain (cat(a, b), then cat(a, b, c)) the largest output
- * owns the memory, and each smaller one is the beginning of it. Then all other layers in the model's order, so that a tensor
+ * owns the memory, and each smaller one is the beginning of it. Then reshapes to outputs. Then all other layers in the model's order, so that a tensor
  * is decided after the tensor of which it may be an alias.
  *
  * Invariant: the memory of one sample is dense, in the layout's order; only the batch stride may be larger. What attention
@@ -196,6 +196,29 @@ static enum sol_status decide_concat(struct plan *plan, struct layer *l) {
     return SOL_OK;
 }
 
+/* ---- Outputs ---- */
+
+/* Is the layer a reshape to an output of the model, whose input can be written there directly? Batches must agree, so that a part
+ * of the batch is the same part of both. Host and recurrent layers set the storage of their outputs themselves. */
+static bool can_be_written_through(const struct plan *plan, const struct layer *l) {
+    const struct tensor *in = l->in[0], *out = l->out[0];
+    if (l->kind != LAYER_reshape || !ir_is_output(plan->model, out) || storage_of(plan, out)->kind)
+        return false;
+    if (storage_of(plan, in)->kind || in->is_constant || ir_is_output(plan->model, in)) return false;
+    const struct layer *producer = in->producer;
+    return keeps_batch(l) && layout_is_same_order(in, out) && !storage_is_dense(producer) &&
+           !(layer_infos[producer->kind].traits & SOURCE) && !may_be_alias(plan, producer);
+}
+
+/* The producer of the input writes the output, and the reshape needs no step. */
+static void write_through(struct plan *plan, const struct layer *l) {
+    set_own(plan, l->out[0]);
+    set_own(plan, l->in[0]);
+    storage_of(plan, l->in[0])->kind = STORAGE_PLACED;
+    storage_of(plan, l->in[0])->root = l->out[0];
+    storage_of(plan, l->out[0])->is_filled = true;
+}
+
 /* ---- All tensors ---- */
 
 /* Linear layers and movements across samples need an input without gaps between samples. */
@@ -266,6 +289,8 @@ enum sol_status plan_storage(struct plan *plan) {
     plan->storage = ARENA_ARRAY(plan->arena, struct storage, count_tensors(m));
     for (int i = m->layers.n - 1; i >= 0; i--)
         if (can_be_filled(m->layers.at[i])) TRY(decide_concat(plan, m->layers.at[i]));
+    for (int i = 0; i < m->layers.n; i++)
+        if (can_be_written_through(plan, m->layers.at[i])) write_through(plan, m->layers.at[i]);
     view_init(&views, plan);
     for (int i = 0; i < m->layers.n; i++) TRY(decide(plan, &views, m->layers.at[i]));
     return SOL_OK;

@@ -10,7 +10,7 @@
    "%13 = reshape %12 shape=[8,1,1]\n%14 = add %10 %13\noutput %14 \"y\"\n"},
     {"decompose", V "%1 = softmax %0 axis=1\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
-       "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4\noutput %5 \"y\"\n"},
+       "%4 = sum %3 axes=[1] keepdim=true\n%5 = reciprocal %4\n%6 = mul %3 %5\noutput %6 \"y\"\n"},
     {"decompose", V "%1 = log_softmax %0 axis=1\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
        "%4 = sum %3 axes=[1] keepdim=true\n%5 = log %4\n%6 = sub %2 %5\noutput %6 \"y\"\n"},
