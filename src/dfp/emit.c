@@ -226,8 +226,10 @@ static bool has_lanes(const struct printer *p, const struct block *outer) {
 /* v7_lanes[0] = ADD(v7_lanes[0], v7_lanes[u]) for each other vector of the reduction. */
 static void print_join(struct printer *p, const struct node *n) {
     const char *name = combines[n->combine].name, *suffix = reg_suffix(n->reg);
-    print_line(p, "UNROLL for (int u = 1; u < CHAINS; u++) v%d_lanes[0] = %s%s(v%d_lanes[0], v%d_lanes[u]);\n",
-               n->id, name, suffix, n->id, n->id);
+    print_line(
+        p,
+        "UNROLL for (int u = 1; u < CHAINS; u++) v%d_lanes[0] = %s%s(v%d_lanes[0], v%d_lanes[u]);\n",
+        n->id, name, suffix, n->id, n->id);
 }
 
 /* float v7 = 0; vec v7_lanes[CHAINS] = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes[0])); v7_lanes only if a loop runs over lanes. */

@@ -235,7 +235,8 @@ static struct node *lower_scan(struct nest *nest, const struct expr *e, const st
     stage->scan = var;
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
     env[e->first_var] = at;
-    struct node n = {.kind = NODE_SCAN, .reg = reg_of(e->type), .combine = e->combine, .n_index = 1};
+    struct node n = {
+        .kind = NODE_SCAN, .reg = reg_of(e->type), .combine = e->combine, .n_index = 1};
     n.index = arena_copy(nest->arena, &at, sizeof at);
     n.arg[0] = lower_expr(nest, e->arg[0]->arg[1], env, guarded);
     return wrap(nest, node_make(nest, &n), e->type, combines[e->combine].primitive);

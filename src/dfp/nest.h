@@ -182,15 +182,15 @@ struct block {
     int n_clips;
     const struct range **clip; /* the loop is limited to iterations in which these hold */
     struct block *parent;
-    struct node *reduce;  /* the reduction whose result this block combines `operand` into */
-    struct node *operand; /* what each iteration contributes */
+    struct node *reduce;      /* the reduction whose result this block combines `operand` into */
+    struct node *operand;     /* what each iteration contributes */
     VEC(struct node *) scans; /* over this loop's iterations */
     VEC(struct item) items;
 };
 
 struct stage {
-    uint64_t vars;       /* the variables of its roots' dims: VAR_OUT, VAR_LANE */
-    int scan;            /* the loop that its SCANs run over, which is the innermost but for their operands' reductions; -1: none */
+    uint64_t vars; /* the variables of its roots' dims: VAR_OUT, VAR_LANE */
+    int scan; /* the loop that its SCANs run over, which is the innermost but for their operands' reductions; -1: none */
     bool is_independent; /* neither loads values of other stages nor has values that they load */
     VEC(struct value *) roots;
     VEC(int) loops; /* outermost first; from nest_find_grid on without the grid's */

@@ -231,8 +231,8 @@ static void print_scan(struct printer *p, const struct item *item) {
     const char *name = combines[n->combine].name, *suffix = reg_suffix(n->reg);
     bool vector = print_is_vector(p, n->deps), lanes = nest_scan_var(n) == p->lane;
     if (!lanes || p->nest->lanes == 1) {
-        print_line(p, "v%d_sum = %s%s%s(v%d_sum, ", n->id, name, print_one(p, n->reg, vector), suffix,
-                   n->id);
+        print_line(p, "v%d_sum = %s%s%s(v%d_sum, ", n->id, name, print_one(p, n->reg, vector),
+                   suffix, n->id);
         print_operand(p, item->arg[0], vector);
         text_add(p->text, ");\n");
         print_declaration(p, n);

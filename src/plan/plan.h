@@ -67,8 +67,8 @@ struct cluster {
  */
 enum storage_kind {
     STORAGE_UNDECIDED,
-    STORAGE_OWN,    /* memory of its own, or the caller's */
-    STORAGE_ALIAS,  /* a piece of the memory of its producer's input: the producer has no step */
+    STORAGE_OWN,   /* memory of its own, or the caller's */
+    STORAGE_ALIAS, /* a piece of the memory of its producer's input: the producer has no step */
     STORAGE_PLACED, /* its producer writes it directly into the output of a concat, or of a reshape */
 };
 struct storage {

@@ -204,7 +204,8 @@ static bool can_be_written_through(const struct plan *plan, const struct layer *
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (l->kind != LAYER_reshape || !ir_is_output(plan->model, out) || storage_of(plan, out)->kind)
         return false;
-    if (storage_of(plan, in)->kind || in->is_constant || ir_is_output(plan->model, in)) return false;
+    if (storage_of(plan, in)->kind || in->is_constant || ir_is_output(plan->model, in))
+        return false;
     const struct layer *producer = in->producer;
     return keeps_batch(l) && layout_is_same_order(in, out) && !storage_is_dense(producer) &&
            !(layer_infos[producer->kind].traits & SOURCE) && !may_be_alias(plan, producer);

@@ -10,14 +10,15 @@
 #include "meaning.h"
 
 #include <dlfcn.h>
+#include <float.h>
 #include <unistd.h>
 
 #define STRIDE 4093 /* a prime, so that all low bits occur */
 enum { N = 1024 };
 
-/* exp(-x) is infinite below -88.72. */
-static double sigmoid(double x) { return x < -88.72 ? 0 : 1 / (1 + exp(-x)); }
-static double silu(double x) { return x < -88.72 ? 0 * x : x / (1 + exp(-x)); }
+/* Below -88.72, exp(-x) is infinite as a float. */
+static double sigmoid(double x) { return exp(-x) > FLT_MAX ? 0 : 1 / (1 + exp(-x)); }
+static double silu(double x) { return x * sigmoid(x); }
 
 /* `ulps`: the largest error allowed, with tables (vector_table.h) and without, and without fused multiply-adds. */
 static const struct function {
@@ -33,9 +34,10 @@ static const struct function {
     {"silu", "x * (1.0f / (1.0f + EXP(-x)))", silu, 3, 3, 3},
 };
 
-static const float special[] = {0,      -0.0f,  1,       -1,      INFINITY, -INFINITY, NAN,  88.72f, 88.8f,
-                                -87.4f, -87.3f, -103.9f, -103.98f, -110,     1e-45f,   -1e-45f, 3.4e38f, -3.4e38f,
-                                0.625f, 9.05f,  3.87f,   4,       -9.2f,    10};
+static const float special[] = {0,        -0.0f,  1,      -1,      INFINITY, -INFINITY,
+                                NAN,      88.72f, 88.8f,  -87.4f,  -87.3f,   -103.9f,
+                                -103.98f, -110,   1e-45f, -1e-45f, 3.4e38f,  -3.4e38f,
+                                0.625f,   9.05f,  3.87f,  4,       -9.2f,    10};
 
 typedef void rows(const float *x, float *y, int64_t n);
 
@@ -53,13 +55,15 @@ static void *compile(const struct dnn_isa *isa) {
                 "        const vec x = load(from + i);\n"
                 "        store(to + i, %s);\n    }\n}\n",
                 functions[i].name, functions[i].text);
-    fputs("void rows_max(const float *a, float *y, int64_t n) { store(y, MAX(load(a), load(a + n))); }\n"
-          "void rows_min(const float *a, float *y, int64_t n) { store(y, MIN(load(a), load(a + n))); }\n"
-          "void rows_sum(const float *a, float *y, int64_t n) { store(y, ADD_up_to(load(a))); }\n",
-          file);
+    fputs(
+        "void rows_max(const float *a, float *y, int64_t n) { store(y, MAX(load(a), load(a + n))); }\n"
+        "void rows_min(const float *a, float *y, int64_t n) { store(y, MIN(load(a), load(a + n))); }\n"
+        "void rows_sum(const float *a, float *y, int64_t n) { store(y, ADD_up_to(load(a))); }\n",
+        file);
     REQUIRE(!fclose(file));
-    snprintf(command, sizeof command, "cc -std=gnu99 " CPU_KERNEL_FLAGS " " CPU_OBJECT_FLAGS " %s %s -o %s",
-             isa->flags, path, library);
+    snprintf(command, sizeof command,
+             "cc -std=gnu99 " CPU_KERNEL_FLAGS " " CPU_OBJECT_FLAGS " %s %s -o %s", isa->flags,
+             path, library);
     const char *const argv[] = {"sh", "-c", command, NULL};
     struct os_run run = {.max_s = 100};
     REQUIRE(!os_spawn(argv, &run, output, sizeof output));
@@ -110,7 +114,8 @@ static double measure(const struct function *f, rows *function, uint64_t stride,
 
 static void test_choices(void *handle) {
     float in[32], out[16];
-    static const float pairs[][2] = {{1, 2}, {2, 1}, {NAN, 1}, {1, NAN}, {NAN, NAN}, {-INFINITY, NAN}, {3, -INFINITY}};
+    static const float pairs[][2] = {{1, 2},     {2, 1},           {NAN, 1},      {1, NAN},
+                                     {NAN, NAN}, {-INFINITY, NAN}, {3, -INFINITY}};
     for (int i = 0; i < COUNT(pairs); i++) {
         float a = pairs[i][0], b = pairs[i][1];
         for (int l = 0; l < 16; l++) in[l] = a, in[l + 16] = b;
@@ -145,6 +150,7 @@ int main(int argc, char **argv) {
             double allowed = table ? f->table : fused ? f->curve : f->plain;
             if (argc > 1 || worst > allowed)
                 printf("| %s | %s | %.2f | %.9g |\n", f->name, isa->name, worst, (double)at);
+            fflush(stdout);
             CHECK(worst <= allowed);
         }
         dlclose(handle);
