@@ -28,8 +28,8 @@ static const struct function {
 } functions[] = {
     {"exp", "EXP(x)", exp, 0.9, 0.9, 1.2},
     {"log", "LOG(x)", log, 0.9, 0.9, 1.2},
-    {"tanh", "TANH(x)", tanh, 1, 1.6, 2.5},
-    {"erf", "ERF(x)", erf, 1, 1.6, 2.5},
+    {"tanh", "TANH(x)", tanh, 1, 1.8, 2.5},
+    {"erf", "ERF(x)", erf, 1, 1.8, 2.5},
     {"sigmoid", "1.0f / (1.0f + EXP(-x))", sigmoid, 2.5, 2.5, 2.5},
     {"silu", "x * (1.0f / (1.0f + EXP(-x)))", silu, 3, 3, 3},
 };
