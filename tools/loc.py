@@ -47,7 +47,7 @@ FOLDERS = {
     "src/device/null": 90,
     "src/device/ref": 1350,
     "src/dfp": 4440,
-    "src/dnn": 3760,
+    "src/dnn": 3900,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 3360,

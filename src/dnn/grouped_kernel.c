@@ -4,12 +4,13 @@
  *   run/exec.c -> dnn_run_grouped, on a range of tasks -> run_row -> run_tiles -> multiply_tile
  *
  * grouped.c has planned sizes and packed the weights; grouped.h explains the algorithm. A task is some rows of y of one
- * channel block and sample. A row is divided into tiles of up to PIXELS pixels (PIXELS_THREE for kernels of three columns),
+ * channel block and sample. A row is divided into tiles of up to PIXELS pixels (PIXELS_WINDOW for kernels of three, five or seven columns),
  * whose sums stay in registers.
  *
  * Edges: kernel rows outside the image are skipped. Columns outside count as zero: tiles at the left or right edge check
- * each load, the other tiles check none. Kernels of three columns with stride and dilation 1 have a loop of their own, which
- * uses each loaded (and shuffled) vector of x for three pixels.
+ * each load, the other tiles check none. Kernels of three, five or seven columns with stride and dilation 1 have loops of their own,
+ * which use each loaded (and shuffled) vector of x for all pixels that need it. Without them the loads would take more time than the
+ * multiply-adds.
  *
  * Invariants: it accesses nothing outside x, y, the residual and the packed weights. The order of a sum (kernel rows, then
  * columns and channels of the group) does not depend on tile, task or thread. Padding channels of y become zero, as their
@@ -19,16 +20,18 @@
 #include "dnn/simd.h"
 
 /*
- * Most pixels of a tile. PIXELS_THREE sums fit into the vector registers together with three vectors of weights, one of x and
- * one shuffle. PIXELS, for other kernels, is 8 everywhere: with a stride known only at run time, each pixel needs an address
+ * Most pixels of a tile. PIXELS_WINDOW sums fit into the vector registers together with the weights of a kernel row, a vector of x and
+ * one shuffle (with 16 registers most weights are operands in memory). PIXELS, for other kernels, is 8 everywhere: with a stride known only at run time, each pixel needs an address
  * register.
  */
 #if REGISTERS == 32
-#define PIXELS_THREE 14
+#define PIXELS_WINDOW 14
 #else
-#define PIXELS_THREE 8
+#define PIXELS_WINDOW 8
 #endif
 #define PIXELS 8
+#define WINDOW_MAX 7
+#define UNROLL_WINDOW _Pragma("GCC unroll 32")
 /* The epilogue is called for full rows of at least so many pixels together: a quarter of L1, and enough to make the cost of a
  * call small. */
 enum { SHOWN = 128 };
@@ -61,20 +64,21 @@ INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
 }
 
 /*
- * One kernel row of three columns, stride and dilation 1. The loop runs over columns q of x; still each pixel adds its kernel
+ * One kernel row of `window` columns, stride and dilation 1. The loop runs over columns q of x; still each pixel adds its kernel
  * columns from left to right, so its sum does not depend on its position in the tile.
  */
-INLINE void multiply_three(int n, bool many, bool edge, const struct tile *tile, const float *row,
-                           const float *weights, vec *sum) {
+INLINE void multiply_window(int n, int window, bool many, bool edge, const struct tile *tile,
+                            const float *row, const float *weights, vec *sum) {
     const int64_t size = many ? tile->size : 1;
     for (int64_t j = 0; j < size; j++, weights += LANES) {
-        const vec w[3] = {vec_load(weights), vec_load(weights + size * LANES),
-                          vec_load(weights + 2 * size * LANES)};
+        vec w[WINDOW_MAX];
         UNROLL
-        for (int q = 0; q < n + 2; q++) {
+        for (int s = 0; s < window; s++) w[s] = vec_load(weights + s * size * LANES);
+        UNROLL_WINDOW
+        for (int q = 0; q < n + window - 1; q++) {
             const vec x = pick_channel(many, tile, load_pixel(edge, tile, row, q), j);
             UNROLL
-            for (int s = 0; s < 3; s++)
+            for (int s = 0; s < window; s++)
                 if (q - s >= 0 && q - s < n) sum[q - s] += x * w[s];
         }
     }
@@ -96,16 +100,16 @@ INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, c
         }
 }
 
-INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct tile *tile) {
+INLINE void multiply_tile(int n, bool many, int window, bool edge, const struct tile *tile) {
     const struct dnn_problem *problem = tile->out.problem;
     const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
     const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
-    vec sum[PIXELS_THREE];
+    vec sum[PIXELS_WINDOW];
     UNROLL
     for (int i = 0; i < n; i++) sum[i] = (vec){0};
     for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
-        if (three) multiply_three(n, many, edge, tile, row, weights, sum);
+        if (window) multiply_window(n, window, many, edge, tile, row, weights, sum);
         else multiply_row(n, many, edge, tile, row, weights, sum);
     }
     simd_finish(1, n, 1, 1, LANES, &tile->out, sum);
@@ -113,27 +117,38 @@ INLINE void multiply_tile(int n, bool many, bool three, bool edge, const struct 
 
 typedef void multiply_fn(const struct tile *tile);
 
-/* n: pixels; many: more than one channel per group; three: kernels of three columns; edge: tile at the left or right edge. */
-#define MULTIPLY_ONE(n, many, three, edge)                                               \
-    static void multiply_##n##_##many##three##edge(const struct tile *tile) {            \
-        multiply_tile(n, many, three, edge, tile);                                       \
+/* n: pixels; many: more than one channel per group; window: 3, 5, 7, or 0 for other kernels; edge: tile at the left or right edge.
+ * Windows of 5 and 7 columns with more than one channel per group are rare, and are other kernels. */
+#define MULTIPLY_ONE(n, many, window, edge)                                              \
+    static void multiply_##n##_##many##window##edge(const struct tile *tile) {           \
+        multiply_tile(n, many, window, edge, tile);                                      \
     }
 #define MULTIPLY_ANY(n)                                                                  \
     MULTIPLY_ONE(n, 0, 0, 0) MULTIPLY_ONE(n, 0, 0, 1)                                    \
     MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)
-#define MULTIPLY_THREE(n)                                                                \
-    MULTIPLY_ONE(n, 0, 1, 0) MULTIPLY_ONE(n, 0, 1, 1)                                    \
-    MULTIPLY_ONE(n, 1, 1, 0) MULTIPLY_ONE(n, 1, 1, 1)
+#define MULTIPLY_WINDOW(n)                                                               \
+    MULTIPLY_ONE(n, 0, 3, 0) MULTIPLY_ONE(n, 0, 3, 1)                                    \
+    MULTIPLY_ONE(n, 1, 3, 0) MULTIPLY_ONE(n, 1, 3, 1)                                    \
+    MULTIPLY_ONE(n, 0, 5, 0) MULTIPLY_ONE(n, 0, 5, 1)                                    \
+    MULTIPLY_ONE(n, 0, 7, 0) MULTIPLY_ONE(n, 0, 7, 1)
 SIMD_UP_TO(PIXELS, MULTIPLY_ANY)
-SIMD_UP_TO(PIXELS_THREE, MULTIPLY_THREE)
+SIMD_UP_TO(PIXELS_WINDOW, MULTIPLY_WINDOW)
 
-/* multiply[three][pixels][many][edge] */
+/* multiply[window / 2][pixels][many][edge] */
 #define ENTRY_ANY(n)                                                                     \
     [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
-#define ENTRY_THREE(n)                                                                   \
-    [1][n] = {{multiply_##n##_010, multiply_##n##_011}, {multiply_##n##_110, multiply_##n##_111}},
-static multiply_fn *const multiply[2][PIXELS_THREE + 1][2][2] = {
-    SIMD_UP_TO(PIXELS, ENTRY_ANY) SIMD_UP_TO(PIXELS_THREE, ENTRY_THREE)};
+#define ENTRY_WINDOW(n)                                                                  \
+    [1][n] = {{multiply_##n##_030, multiply_##n##_031}, {multiply_##n##_130, multiply_##n##_131}}, \
+    [2][n] = {{multiply_##n##_050, multiply_##n##_051}},                                 \
+    [3][n] = {{multiply_##n##_070, multiply_##n##_071}},
+static multiply_fn *const multiply[WINDOW_MAX / 2 + 1][PIXELS_WINDOW + 1][2][2] = {
+    SIMD_UP_TO(PIXELS, ENTRY_ANY) SIMD_UP_TO(PIXELS_WINDOW, ENTRY_WINDOW)};
+
+/* 0: the kernel has no loop of its own. */
+static int find_window(const struct dnn_problem *p, int64_t size) {
+    if (p->sw != 1 || p->dw != 1) return 0;
+    return p->kw == 3 || (size == 1 && (p->kw == 5 || p->kw == 7)) ? p->kw : 0;
+}
 
 /* ---- Rows ---- */
 
@@ -149,9 +164,9 @@ struct work {
  * latency of its sums. */
 static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
     const struct dnn_problem *p = tile->out.problem;
-    const bool three = p->kw == 3 && p->sw == 1 && p->dw == 1;
+    const int window = find_window(p, tile->size);
     const int64_t plane = (int64_t)p->oh * p->ow;
-    const int64_t parts = ceil_div(p->ow, three ? PIXELS_THREE : PIXELS);
+    const int64_t parts = ceil_div(p->ow, window ? PIXELS_WINDOW : PIXELS);
     for (int64_t part = 0, begin = 0, n; part < parts; part++, begin += n) {
         n = p->ow / parts + (part < p->ow % parts);
         const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
@@ -162,7 +177,7 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
                 work->call->residual + work->image * work->call->residual_stride + at;
         const bool edge =
             tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
-        multiply[three][n][tile->size > 1][edge](tile);
+        multiply[window / 2][n][tile->size > 1][edge](tile);
     }
 }
 

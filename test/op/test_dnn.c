@@ -169,7 +169,7 @@ static bool make_grouped(struct random *r, struct job *j) {
     if (!depthwise && random_one_in(r, 3)) c = k = 16;
     if (c * j->p.groups > 320 || k * j->p.groups > 320) return false;
     choose_channels(r, j, c * j->p.groups, k * j->p.groups);
-    return choose_image(r, j, random_int(r, 0, 2) * 2 + 1, random_int(r, 1, 2));
+    return choose_image(r, j, random_int(r, 0, 4) * 2 + 1, random_int(r, 1, 2));
 }
 
 /* The first layer of most networks: few plain channels, a large window. */
