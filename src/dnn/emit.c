@@ -390,7 +390,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     const struct dnn_plan *plan = &work->plan;
     const struct layer *anchor = cluster->dnn->anchor;
     const struct tensor *y = find_output(cluster), *x = cluster->dnn->x;
-    const bool is_conv = anchor->kind == LAYER_conv, open = plan->problem.open;
+    const bool is_conv = ir_is_conv(anchor), open = plan->problem.open;
     const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_last = DNN_N_ARGS + epilogue->n_arg,
               n_arg = n_last + (open ? dnn_n_sizes(plan->problem.kind) : 0);
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
