@@ -2,11 +2,11 @@
  * Recurrent layers: what the step's functions (recurrent.c), the vector kernel (recurrent_kernel.c) and the compiler
  * (emit_recurrent.c) share.
  *
- *   step -> dnn_recurrent_run: all steps of time in order -> the pool: tiles of units -> dnn_recurrent_fn
+ *   step -> dnn_recurrent_run -> the pool, once -> on each thread all steps of time in order: tiles of units -> dnn_recurrent_fn
  *
  * At each step of time, the state behind it is y[t] = cell(x[t] + y[t - 1] * weight). The tasks of one step of time are
- * independent: one has a tile of units for some samples, with all gates of these units. The pool waits for all tasks between two
- * steps of time.
+ * independent: one has a tile of units for some samples, with all gates of these units. Between two steps
+ * of time threads wait until all tasks of the first one are done.
  *
  * The packed weight is [tile][unit of y[t - 1]][vector][lane]. A tile of an lstm or gru has one vector of units and a vector per gate;
  * of the other kinds four vectors of units. Weights beyond the last unit are zero.

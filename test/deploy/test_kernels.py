@@ -62,11 +62,11 @@ def build_native(folder):
 
 
 class Composites(nn.Module):
-    """Layers that SOL decomposes, one with indices and weights that belong to no module."""
+    """Layers that SOL decomposes, or keeps on some devices, one with indices and weights that belong to no module."""
 
     def __init__(self):
         super().__init__()
-        self.norm, self.up = nn.GroupNorm(2, 8), nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1)
+        self.norm, self.up = nn.GroupNorm(2, 8), nn.ConvTranspose2d(8, 16, 3, stride=2, padding=1)
 
     def forward(self, x):
         y = nn.functional.interpolate(self.norm(x), scale_factor=1.5, mode="bilinear")
