@@ -66,6 +66,27 @@ static int add_attention(struct gen *g, int x, int y) {
                    (int[]){weights, gen_leaf(g, random_one_in(r, 2), 2, value, -1, 1)}, "");
 }
 
+/* An operand with these dims: a leaf, or often a permuted one, whose last two dims or any dims are exchanged. */
+static int add_operand(struct gen *g, bool param, int rank, const int64_t *dim) {
+    struct random *r = g->random;
+    int axes[4] = {0, 1, 2, 3};
+    int64_t from[4];
+    char text[64];
+    if (random_one_in(r, 2)) return gen_leaf(g, param, rank, (int64_t *)dim, -1, 1);
+    for (int n = random_int(r, 1, 2); n > 0; n--) {
+        int i = n == 1 ? rank - 1 : random_int(r, 0, rank - 1),
+            k = n == 1 ? rank - 2 : random_int(r, 0, rank - 1);
+        int axis = axes[i];
+        axes[i] = axes[k], axes[k] = axis;
+    }
+    for (int i = 0; i < rank; i++) from[axes[i]] = dim[i];
+    int at = snprintf(text, sizeof text, "axes=[%d", axes[0]);
+    for (int i = 1; i < rank; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, ",%d", axes[i]);
+    snprintf(text + at, sizeof text - (size_t)at, "]");
+    return gen_add(g, "permute", 1, (int[]){gen_leaf(g, param, rank, from, -1, 1)}, text);
+}
+
 /* Leading dims may be missing or 1 in either operand. */
 void gen_matmul_case(struct gen *g, const char *kind, const char *attributes) {
     static const int sizes[] = {1, 2, 5, 16, 17, 31, 64};
@@ -76,8 +97,8 @@ void gen_matmul_case(struct gen *g, const char *kind, const char *attributes) {
     int at = random_int(r, 0, 2), bt = random_int(r, 0, 2);
     for (int d = 0; d < 2; d++)
         if (random_one_in(r, 3)) (random_one_in(r, 2) ? a : b)[d] = 1;
-    int in[2] = {gen_leaf(g, false, 4 - at, a + at, -1, 1),
-                 gen_leaf(g, random_one_in(r, 4), 4 - bt, b + bt, -1, 1)};
+    int in[2] = {add_operand(g, false, 4 - at, a + at),
+                 add_operand(g, random_one_in(r, 4), 4 - bt, b + bt)};
     bool is_alone = size_family(g->type) != FAMILY_FLOAT || random_one_in(r, 2);
     gen_output(g, is_alone ? gen_add(g, kind, 2, in, "") : add_attention(g, in[0], in[1]));
 }
