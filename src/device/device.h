@@ -21,7 +21,7 @@ struct device {
     const char *(*variant)(const struct sol_options *options);
     /* Width of a channel block; 0 with a message: the options are invalid. NULL: 1, layouts are always plain. */
     int (*lanes)(const struct sol_options *options);
-    /* Does module DNN compute this conv or linear? */
+    /* Does module DNN compute this conv, linear or matmul? */
     bool (*supports_anchor)(const struct layer *anchor, int lanes);
     /* Does it compute this composite layer as a whole (attention, a transposed convolution)? NULL: none, so all are decomposed. */
     bool (*computes)(const struct layer *layer, int lanes);

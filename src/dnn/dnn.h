@@ -1,5 +1,5 @@
 /*
- * The DNN module: convolutions and linear layers, computed by own kernels or vendors' libraries.
+ * The DNN module: convolutions, linear layers and matmuls, computed by own kernels or vendors' libraries.
  *
  *   emit.c, at compile time:    cluster -> problem -> [each of dnn_impls: refuse or plan with cost] -> cheapest plan
  *   run/exec.c, prepack step:   pack(plan, weight), once per version of the parameters

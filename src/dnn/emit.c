@@ -41,7 +41,8 @@ static bool supports_transposed(const struct layer *l, int lanes) {
 /* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->in[0]->dtype != SOL_F32) return false;
-    if (conv->kind == LAYER_linear || conv->kind == LAYER_matmul) return true;
+    if (conv->kind == LAYER_linear) return true;
+    if (conv->kind == LAYER_matmul) return !env_has(ENV_SOL_DISABLE, dnn_matmul.name);
     if (conv->kind == LAYER_conv_transpose) return supports_transposed(conv, lanes);
     int64_t groups = conv->attr.groups;
     if (groups == 1) return true;

@@ -35,7 +35,8 @@ bool dnn_computes_attention(const struct layer *layer);
 enum sol_status dnn_emit_attention(struct build *build, const struct cluster *cluster,
                                    const struct dnn_isa *isa);
 
-/* True if an implementation can compute this conv on blocked tensors, or if it is a linear. Called before layouts are chosen. */
+/* True if an implementation can compute this conv on blocked tensors, or if it is a linear, or a matmul unless this is disabled, which
+ * DFP computes then. Called before layouts are chosen. */
 bool dnn_supports(const struct layer *conv, int lanes);
 /* Does a kernel compute this composite layer as a whole? Else it is decomposed. */
 bool dnn_computes(const struct layer *layer, int lanes);

@@ -89,7 +89,7 @@ struct plan {
     int64_t hint[SIZE_FREE];        /* expected values of the free symbols */
     int lanes;                      /* width of a channel block; from the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
-    /* can the device's DNN module do this conv or linear? */
+    /* can the device's DNN module do this conv, linear or matmul? */
     bool (*supports_anchor)(const struct layer *conv, int lanes);
     struct storage *storage;
     struct cluster **maker; /* the cluster that computes the tensor; NULL for sources */

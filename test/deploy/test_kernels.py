@@ -14,12 +14,22 @@ from sol import _core
 
 ALL = [name for kind, name, _, _ in _core.query() if kind == "library"]
 OWN = [row[1] for row in _core.query() if row[0] == "library" and row[3] == "own kernel"]
+
+
+class Product(nn.Module):
+    """A product of two computed tensors, with an operand that is transposed."""
+
+    def forward(self, x):
+        return torch.relu(x @ (x + 1).transpose(1, 2)) + 0.5
+
+
 # Each implementation accepts at least one of these layers. A new implementation may need a new row.
 LAYERS = [
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),
     (nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 12, 12)),
     (nn.Conv2d(32, 48, 1), (1, 32, 12, 12)),
     (nn.Linear(40, 24), (3, 40)),
+    (Product(), (2, 21, 40)),
 ]
 
 
