@@ -215,8 +215,7 @@ static inline void set_ahead(const struct task *task, struct tile *tile, int64_t
 }
 
 /* Computes all tiles of the task for one panel, or for WIDE(rows) of them. */
-static void multiply_panels(const struct task *task, struct tile *tile, int64_t panel,
-                            bool is_wide) {
+static void run_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
     const float *bias = task->call->bias;
     const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
     tile->outputs = task->plan->problem.k - k;
@@ -233,7 +232,7 @@ static void multiply_panels(const struct task *task, struct tile *tile, int64_t 
 }
 
 /* Computes part `part` of the inputs. `weights`: its packed panels from the task's first one on. */
-static void multiply_part(const struct task *task, int64_t part, const float *weights) {
+static void run_part(const struct task *task, int64_t part, const float *weights) {
     const struct dnn_plan *plan = task->plan;
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
     const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
@@ -248,7 +247,7 @@ static void multiply_part(const struct task *task, int64_t part, const float *we
     for (int64_t panel = task->panel; panel < task->panel_end;) {
         const bool is_wide = rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end;
         tile.weights = weights + (panel - task->panel) * tile.panel;
-        multiply_panels(task, &tile, panel, is_wide);
+        run_panels(task, &tile, panel, is_wide);
         panel += is_wide ? WIDE(rows) : 1;
     }
 }
@@ -297,8 +296,8 @@ void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_cal
         for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++) {
             const int64_t c = part * PRODUCT_DEPTH;
             const int64_t depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
-            multiply_part(&task, part,
-                          call->packed + (c * panels + task.panel * round_up(depth, STEP)) * width);
+            run_part(&task, part,
+                     call->packed + (c * panels + task.panel * round_up(depth, STEP)) * width);
         }
         finish_rows(&task);
     }
@@ -347,7 +346,7 @@ static void run_matmul(struct task *task, const float *b, float *packed) {
         for (int64_t i = 0; i < blocks; i++) {
             task->tile = tile + dnn_split(end - tile, i, blocks);
             task->tile_end = tile + dnn_split(end - tile, i + 1, blocks);
-            multiply_part(task, part, packed);
+            run_part(task, part, packed);
             if (part + 1 == parts) finish_rows(task);
         }
     }
