@@ -39,6 +39,7 @@ enum {
     ATTENTION_SCALE,
     ATTENTION_CAP, /* 0: none */
     ATTENTION_CAUSAL,
+    ATTENTION_STRICT,
     ATTENTION_MASK_SIZE, /* bytes of a mask's element: 4: float, 1: bool */
     ATTENTION_LANES,
     ATTENTION_DIM, /* the sizes of the outer dims; 1 for those that the tensors do not have */
@@ -58,7 +59,7 @@ struct attention_block {
     int64_t row, rows, keys, d, e;
     int64_t q_row, k_row, v_row, y_row, mask_row, mask_key; /* strides */
     float scale, cap;
-    bool is_causal, is_bool;
+    bool is_causal, is_strict, is_bool;
 };
 /* `scratch`: dnn_attention_scratch floats, aligned to 64 bytes. */
 typedef void dnn_attention_fn(const struct attention_block *block, float *scratch);

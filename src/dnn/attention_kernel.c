@@ -317,11 +317,13 @@ static void add_keys(const struct state *s, int64_t key, int64_t keys, bool is_f
              b->e);
 }
 
-/* The sum of a row's weights is at least 1, the weight of its maximum; or 0, if the row is masked as a whole: then y is 0. */
+/* The sum of a row's weights is at least 1, the weight of its maximum; or 0, if the row is masked as a whole: then y is 0, or, if the
+ * layer is strict, 0 / 0. */
 static void finish(const struct state *s) {
     const struct attention_block *b = s->b;
     for (int64_t r = 0; r < s->width; r += LANES) {
-        const vec factor = 1.0f / vec_max(vec_load(s->total + r), vec_set(1));
+        const vec total = vec_load(s->total + r);
+        const vec factor = 1.0f / (b->is_strict ? total : vec_max(total, vec_set(1)));
         for (int64_t c = 0; c < b->e; c++)
             vec_store(s->y + c * s->width + r, vec_load(s->y + c * s->width + r) * factor);
     }

@@ -86,6 +86,7 @@ static void fill_arguments(const struct build *b, const struct layer *l, int lan
     arg[ATTENTION_SCALE] = float_bits(l->attr.scale);
     arg[ATTENTION_CAP] = float_bits(l->attr.softcap);
     arg[ATTENTION_CAUSAL] = size_const(l->attr.causal);
+    arg[ATTENTION_STRICT] = size_const(l->attr.strict);
     arg[ATTENTION_MASK_SIZE] = size_const(l->n_in > 3 ? size_element(l->in[3]->dtype) : 4);
     arg[ATTENTION_LANES] = size_const(lanes);
     fill_dims(l, arg + ATTENTION_DIM);

@@ -55,7 +55,7 @@ struct attr {
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
     enum sol_dtype dtype; /* of the output */
-    bool keepdim, ceil, count_pad, causal, reverse, effects, pure, wraps;
+    bool keepdim, ceil, count_pad, causal, reverse, effects, pure, wraps, strict;
     int64_t host; /* of a host layer: its number in the model's list of hosts */
 };
 

@@ -4,7 +4,7 @@
  * Grouped heads: if h heads of q share one head of k and v, q[..,g*h,m,d] becomes [..,g,h,m,d], and k and v get a dim of 1
  * in the place of h. The products broadcast over it, so k and v are not copied.
  *
- * A row that is masked as a whole gives 0 instead of NaN, as in PyTorch and ONNX (row_softmax).
+ * A row that is masked as a whole gives 0 instead of NaN, as in PyTorch and ONNX (row_softmax), unless the layer is strict.
  */
 #include "pass/decompose.h"
 
@@ -49,15 +49,16 @@ static struct tensor *hide_later(struct model *m, const struct layer *l, struct 
 }
 
 /* Softmax over the last dim. The maximum is limited to a finite number and the sum to at least 1. A row of only -infinity then has
- * exponentials of 0, and 0 / 1 = 0. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum. */
+ * exponentials of 0, and 0 / 1 = 0; without the limits, of a strict layer, it has NaN. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum. */
 static struct tensor *row_softmax(struct model *m, const struct layer *l, struct tensor *x) {
     if (!x) return NULL;
     const int64_t last = x->rank - 1;
     struct tensor *top = decompose_reduce(m, l, LAYER_reduce_max, x, 1, &last, true);
-    top = decompose_with(m, l, LAYER_maximum, top, -decompose_largest(x));
+    if (!l->attr.strict) top = decompose_with(m, l, LAYER_maximum, top, -decompose_largest(x));
     struct tensor *e = decompose_unary(m, l, LAYER_exp, decompose_binary(m, l, LAYER_sub, x, top));
     struct tensor *total = decompose_reduce(m, l, LAYER_sum, e, 1, &last, true);
-    return decompose_binary(m, l, LAYER_div, e, decompose_with(m, l, LAYER_maximum, total, 1));
+    if (!l->attr.strict) total = decompose_with(m, l, LAYER_maximum, total, 1);
+    return decompose_binary(m, l, LAYER_div, e, total);
 }
 
 /* The inputs, with the heads divided into groups. k and v have one head per group. */

@@ -7,9 +7,10 @@
 
 #include <stdio.h>
 
-/* widen is first, so that other passes make f32 layers only; then decompose, so that the rest handle simple layers only. */
+/* widen is first, so that other passes make f32 layers only; then compose, which finds composites; then decompose, so that the rest handle simple layers only. */
 const struct pass passes[] = {
     {"widen", "f16 and bf16 are computed as f32; inputs are widened, outputs rounded", pass_widen},
+    {"compose", "a product, a softmax and a product become one attention layer", pass_compose},
     {"decompose",
      "composites become simple layers: batch norm a product and a sum, softmax its five steps",
      pass_decompose},

@@ -78,9 +78,9 @@ void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes)
 
 /* Heads may be grouped, or shared by all batches; the mask may lack dims. */
 void gen_attention(struct gen *g, const char *kind, const char *attributes) {
-    static const int sizes[] = {1, 2, 5, 8, 16, 17};
+    static const int sizes[] = {1, 2, 5, 8, 16, 17}, lengths[] = {1, 2, 7, 16, 17, 40};
     struct random *r = g->random;
-    int m = RANDOM_PICK(r, sizes), n = RANDOM_PICK(r, sizes), d = RANDOM_PICK(r, sizes);
+    int m = RANDOM_PICK(r, lengths), n = random_one_in(r, 16) ? 130 : RANDOM_PICK(r, lengths), d = RANDOM_PICK(r, sizes);
     int shared = random_int(r, 1, 3), heads = random_int(r, 1, 3), has_mask = random_int(r, 0, 1);
     int64_t q[4] = {g->batch, shared * heads, m, d}, k[4] = {g->batch, heads, n, d},
             v[4] = {g->batch, heads, n, RANDOM_PICK(r, sizes)}, mask[4] = {g->batch, q[1], m, n};
@@ -94,8 +94,9 @@ void gen_attention(struct gen *g, const char *kind, const char *attributes) {
     in[1] = gen_leaf(g, false, 4, k, -1, 1);
     in[2] = gen_leaf(g, false, 4, v, -1, 1);
     if (has_mask) in[3] = gen_leaf(g, random_one_in(r, 3), 4 - drop, mask + drop, -2, 2);
-    snprintf(text, sizeof text, "scale=0.5 causal=%s softcap=%s",
-             random_one_in(r, 2) ? "true" : "false", random_one_in(r, 3) ? "1.5" : "0.0");
+    snprintf(text, sizeof text, "scale=0.5 causal=%s softcap=%s strict=%s",
+             random_one_in(r, 2) ? "true" : "false", random_one_in(r, 3) ? "1.5" : "0.0",
+             random_one_in(r, 2) ? "true" : "false");
     gen_output(g, gen_add(g, kind, 3 + has_mask, in, text));
 }
 

@@ -217,7 +217,7 @@ static double find_score(const struct layer_call *c, const int64_t *at, int64_t 
     return c->attr->causal && j > row ? -INFINITY : sum;
 }
 
-/* If all scores are -infinity, the result is 0. */
+/* If all scores are -infinity, the result is 0; NaN if the layer is strict. */
 void ref_eval_attention(const struct layer_call *c) {
     struct shape k = ref_get_shape(c, 1);
     int64_t at[SOL_MAX_RANK] = {0}, keys = k.dim[k.rank - 2];
@@ -232,7 +232,8 @@ void ref_eval_attention(const struct layer_call *c) {
             sum += weight;
             value += weight * read_matrix(c, 2, at, j, at[c->shape.rank - 1]);
         }
-        ref_set_real(c, i, top == -INFINITY ? 0 : value / sum);
+        double hidden = c->attr->strict ? (double)NAN : 0;
+        ref_set_real(c, i, top == -INFINITY ? hidden : value / sum);
         ref_step_point(&c->shape, at);
     }
 }
