@@ -20,14 +20,7 @@ enum { ATTENTION_ROWS = 64, ATTENTION_KEYS = 128 };
 enum { ATTENTION_OUTER = SOL_MAX_RANK - 1 };
 
 /* The pointers of a step. MASK: NULL: none. */
-enum {
-    ATTENTION_Q,
-    ATTENTION_K,
-    ATTENTION_V,
-    ATTENTION_MASK,
-    ATTENTION_Y,
-    ATTENTION_N_POINTERS
-};
+enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_Y, ATTENTION_N_POINTERS };
 
 /* The arguments of a step; strides in elements. SCALE and CAP: bits of a float. A tensor has a stride per dim: of the outer ones,
  * of rows, and of the last one, which is 1 except in the mask. */

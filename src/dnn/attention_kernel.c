@@ -109,7 +109,8 @@ static void multiply(const struct product *p, int64_t n) {
     for (int64_t part = 0; part < parts; part++) {
         const int64_t first = dnn_split(n, part, parts), end = dnn_split(n, part + 1, parts);
         for (int64_t c = 0; c < columns; c++) {
-            const int64_t from = dnn_split(lanes, c, columns), to = dnn_split(lanes, c + 1, columns);
+            const int64_t from = dnn_split(lanes, c, columns),
+                          to = dnn_split(lanes, c + 1, columns);
             tiles[to - from][end - first](p, first, from * LANES);
         }
     }
@@ -262,18 +263,16 @@ INLINE void weigh_tile(int vectors, const struct state *s, int64_t keys, int64_t
         top[v] = vec_load(s->top + at + v * LANES);
         sum[v] = (vec){0};
     }
-    for (int64_t i = 0; i < keys; i++)
-        UNROLL
-        for (int v = 0; v < vectors; v++)
-            top[v] = vec_max(vec_load(scores + i * width + v * LANES), top[v]);
-    for (int64_t i = 0; i < keys; i++)
-        UNROLL
-        for (int v = 0; v < vectors; v++) {
-            float *score = scores + i * width + v * LANES;
-            const vec weight = exponential_of_negative(vec_load(score) - top[v]);
-            vec_store(score, weight);
-            sum[v] += weight;
-        }
+    for (int64_t i = 0; i < keys; i++) UNROLL
+    for (int v = 0; v < vectors; v++)
+        top[v] = vec_max(vec_load(scores + i * width + v * LANES), top[v]);
+    for (int64_t i = 0; i < keys; i++) UNROLL
+    for (int v = 0; v < vectors; v++) {
+        float *score = scores + i * width + v * LANES;
+        const vec weight = exponential_of_negative(vec_load(score) - top[v]);
+        vec_store(score, weight);
+        sum[v] += weight;
+    }
     UNROLL
     for (int v = 0; v < vectors; v++) {
         const int64_t i = at + v * LANES;

@@ -53,7 +53,8 @@ static void fill_strides(const struct build *b, const struct layer *l, int point
     const bool shares = pointer == ATTENTION_K || pointer == ATTENTION_V;
     struct size *at = arg + attention_stride(pointer, 0);
     for (int i = 0; i < ATTENTION_OUTER; i++) at[i] = size_const(0);
-    for (int i = ATTENTION_OUTER - 1, from_last = 2; from_last < l->out[0]->rank; i--, from_last++) {
+    for (int i = ATTENTION_OUTER - 1, from_last = 2; from_last < l->out[0]->rank;
+         i--, from_last++) {
         const struct size stride = stride_of(b, t, from_last);
         at[i] = stride;
         if (from_last > 2 || group == 1) continue;
@@ -112,18 +113,18 @@ enum sol_status dnn_emit_attention(struct build *b, const struct cluster *cluste
     fill_arguments(b, l, isa->lanes, arg);
     return build_step(
         b, cluster->prepack,
-        &(struct step){.run = dnn_attention_run,
-                       .n_tasks = dnn_attention_n_tasks,
-                       .data = isa->kernels,
-                       .n_ptr = COUNT(ptr),
-                       .ptr = ptr,
-                       .n_arg = COUNT(arg),
-                       .arg = arg,
-                       .scratch_size = (size_t)dnn_attention_scratch(d, e) * sizeof(float),
-                       .flops = count_flops(l),
-                       .bytes = build_bytes(cluster),
-                       .name = arena_printf(b->arena, "attention %lldx%lld", (long long)d,
-                                            (long long)e),
-                       .module = "DNN",
-                       .layers = build_describe(b, cluster)});
+        &(struct step){
+            .run = dnn_attention_run,
+            .n_tasks = dnn_attention_n_tasks,
+            .data = isa->kernels,
+            .n_ptr = COUNT(ptr),
+            .ptr = ptr,
+            .n_arg = COUNT(arg),
+            .arg = arg,
+            .scratch_size = (size_t)dnn_attention_scratch(d, e) * sizeof(float),
+            .flops = count_flops(l),
+            .bytes = build_bytes(cluster),
+            .name = arena_printf(b->arena, "attention %lldx%lld", (long long)d, (long long)e),
+            .module = "DNN",
+            .layers = build_describe(b, cluster)});
 }

@@ -5,8 +5,8 @@
 #ifndef SOL_DNN_LIST_H
 #define SOL_DNN_LIST_H
 
-#include "dnn/dnn.h"
 #include "dnn/attention.h"
+#include "dnn/dnn.h"
 #include "dnn/recurrent.h"
 
 /*

@@ -80,7 +80,8 @@ void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes)
 void gen_attention(struct gen *g, const char *kind, const char *attributes) {
     static const int sizes[] = {1, 2, 5, 8, 16, 17}, lengths[] = {1, 2, 7, 16, 17, 40};
     struct random *r = g->random;
-    int m = RANDOM_PICK(r, lengths), n = random_one_in(r, 16) ? 130 : RANDOM_PICK(r, lengths), d = RANDOM_PICK(r, sizes);
+    int m = RANDOM_PICK(r, lengths), n = random_one_in(r, 16) ? 130 : RANDOM_PICK(r, lengths),
+        d = RANDOM_PICK(r, sizes);
     int shared = random_int(r, 1, 3), heads = random_int(r, 1, 3), has_mask = random_int(r, 0, 1);
     int64_t q[4] = {g->batch, shared * heads, m, d}, k[4] = {g->batch, heads, n, d},
             v[4] = {g->batch, heads, n, RANDOM_PICK(r, sizes)}, mask[4] = {g->batch, q[1], m, n};

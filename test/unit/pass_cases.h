@@ -60,6 +60,45 @@
        "%3 = slice %2 axis=3 start=2 step=-1 shape=[3]\n"
        "%4 = permute %3 axes=[0,2,4,6,1,3,5]\n%5 = reshape %4 shape=[3,8,3,1]\n"
        "%6 = conv %0 %5 pad=[1,0,1,0]\noutput %6 \"y\"\n"},
+    {"compose",
+     QKV "%3 = permute %1 axes=[0,1,3,2]\n%4 = matmul %0 %3\n%5 = scalar value=2.0\n"
+         "%6 = div %4 %5\n%7 = softmax %6 axis=3\n%8 = matmul %7 %2\noutput %8 \"y\"\n",
+     QKV "%3 = permute %1 axes=[0,1,2,3]\n%4 = attention %0 %3 %2 scale=0.5 strict=true\n"
+         "output %4 \"y\"\n"},
+    {"compose",
+     QKV "%3 = input bool[5,7] \"m\"\n%4 = scalar value=0.5\n%5 = mul %0 %4\n"
+         "%6 = permute %1 axes=[0,1,3,2]\n%7 = matmul %5 %6\n%8 = scalar value=3.0\n"
+         "%9 = div %7 %8\n%10 = tanh %9\n%11 = mul %10 %8\n%12 = scalar value=-inf\n"
+         "%13 = where %3 %12 %11\n%14 = softmax %13 axis=3\n%15 = matmul %14 %2\n"
+         "output %15 \"y\"\n",
+     QKV "%3 = input bool[5,7] \"m\"\n%4 = permute %1 axes=[0,1,2,3]\n%5 = bit_not %3\n"
+         "%6 = attention %0 %4 %2 %5 scale=0.5 softcap=3.0 strict=true\noutput %6 \"y\"\n"},
+    {"compose",
+     "%0 = input f32[2*$0,3,5,4] \"q\"\n%1 = input f32[3,5,5] \"h\"\n"
+     "%2 = input f32[2,1,5,5] \"w\"\n"
+     "%3 = permute %0 axes=[0,1,3,2]\n%4 = matmul %0 %3\n%5 = add %4 %1\n"
+     "%6 = reshape %5 shape=[$0,2,3,5,5]\n%7 = add %6 %2\n%8 = reshape %7 shape=[2*$0,3,5,5]\n"
+     "%9 = softmax %8 axis=3\n%10 = matmul %9 %0\noutput %10 \"y\"\n",
+     "%0 = input f32[2*$0,3,5,4] \"q\"\n%1 = input f32[3,5,5] \"h\"\n"
+     "%2 = input f32[2,1,5,5] \"w\"\n%3 = reshape %0 shape=[$0,2,3,5,4]\n"
+     "%4 = permute %0 axes=[0,1,2,3]\n%5 = reshape %4 shape=[$0,2,3,5,4]\n"
+     "%6 = reshape %0 shape=[$0,2,3,5,4]\n%7 = reshape %1 shape=[1,1,3,5,5]\n%8 = add %7 %2\n"
+     "%9 = attention %3 %5 %6 %8 strict=true\n%10 = reshape %9 shape=[2*$0,3,5,4]\n"
+     "output %10 \"y\"\n"},
+    /* The weights have another reader; a mask is scaled, too; the softmax is over another dim. */
+    {"compose",
+     QKV "%3 = permute %1 axes=[0,1,3,2]\n%4 = matmul %0 %3\n%5 = softmax %4 axis=3\n"
+         "%6 = matmul %5 %2\noutput %6 \"y\"\noutput %5 \"w\"\n",
+     NULL},
+    {"compose",
+     QKV "%3 = input f32[5,7] \"m\"\n%4 = permute %1 axes=[0,1,3,2]\n%5 = matmul %0 %4\n"
+         "%6 = add %5 %3\n%7 = scalar value=2.0\n%8 = mul %6 %7\n%9 = softmax %8 axis=3\n"
+         "%10 = matmul %9 %2\noutput %10 \"y\"\n",
+     NULL},
+    {"compose",
+     QKV "%3 = permute %1 axes=[0,1,3,2]\n%4 = matmul %0 %3\n%5 = softmax %4 axis=2\n"
+         "%6 = matmul %5 %2\noutput %6 \"y\"\n",
+     NULL},
     {"decompose", V "%1 = logsumexp %0 axes=[1]\noutput %1 \"y\"\n",
      V "%1 = reduce_max %0 axes=[1] keepdim=true\n"
        "%2 = clamp %1 min=-3.4028234663852886e+38 max=3.4028234663852886e+38\n%3 = sub %0 %2\n"

@@ -14,6 +14,9 @@ struct test_case {
 
 #define X "%0 = input f32[$0,8,6,6] \"x\"\n"
 #define V "%0 = input f32[$0,8] \"x\"\n"
+#define QKV                                                                                        \
+    "%0 = input f32[$0,3,5,4] \"q\"\n%1 = input f32[$0,3,7,4] \"k\"\n"                              \
+    "%2 = input f32[$0,3,7,6] \"v\"\n"
 static const struct test_case cases[] = {
 #include "pass_cases.h"
 };
