@@ -191,6 +191,12 @@ static int32_t *list_runs(const struct finding *f, int n) {
 
 /* ---- The form ---- */
 
+static bool has_holes(const struct dim *d) {
+    for (int64_t i = 0; i < d->n; i++)
+        if (d->at[i] == COPY_NONE) return true;
+    return false;
+}
+
 /* Fills in from[] and to[]: all combinations of the dims except for the columns and the rows. */
 static void list_parts(const struct finding *f, int rows, int64_t n, int32_t *from, int32_t *to) {
     for (int64_t p = 0; p < n; p++) {
@@ -217,6 +223,7 @@ static void fill_form(const struct finding *f, int rows, const int32_t *more,
     out->n_parts = (int)n;
     out->n_rows = rows < 0 ? 1 : (int)f->dim[rows].n;
     out->n_columns = (int)columns->n;
+    out->has_holes = has_holes(columns);
     out->row_step = rows < 0 ? 0 : f->dim[rows].step;
     int32_t *number = ARENA_ARRAY(f->arena, int32_t, copy_form_numbers(out));
     list_parts(f, rows, n, number, number + n);
@@ -226,12 +233,6 @@ static void fill_form(const struct finding *f, int rows, const int32_t *more,
     for (int c = 0; c < out->n_columns; c++) *at++ = (int32_t)columns->at[c];
     for (int i = 0; i < out->n_more; i++) *at++ = more[i];
     out->number = number;
-}
-
-static bool has_holes(const struct dim *d) {
-    for (int64_t i = 0; i < d->n; i++)
-        if (d->at[i] == COPY_NONE) return true;
-    return false;
 }
 
 /* Chooses the kind: the first that moves whole vectors. */

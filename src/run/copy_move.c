@@ -8,6 +8,8 @@
 #include "run/copy_form.h"
 
 #include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
 #if defined __x86_64__ && defined __GNUC__ && \
     !defined WITHOUT_AVX2 /* a test compiles this file twice */
 #include <immintrin.h>
@@ -23,22 +25,12 @@ int64_t copy_form_n_tasks(const struct copy_form *f) {
 
 /* ---- Runs ---- */
 
-/* Short runs do not pay for a call of memcpy. */
-static inline void copy_short(char *out, const char *in, int64_t n) {
-    int64_t i = 0;
-    for (; i + 32 <= n; i += 32) memcpy(out + i, in + i, 32);
-    if (i == n) return;
-    if (n >= 32) memcpy(out + n - 32, in + n - 32, 32);
-    else memcpy(out + i, in + i, (size_t)(n - i));
-}
-
 static void move_runs(const struct copy_form *f, const int32_t *run, int64_t element,
                       const char *in, char *out) {
     for (const int32_t *end = run + f->n_more; run < end; run += 3) {
         char *to = out + run[0] * element;
         const int64_t n = run[2] * element;
         if (run[1] == COPY_NONE) memset(to, 0, (size_t)n);
-        else if (n <= 512) copy_short(to, in + run[1] * element, n);
         else memcpy(to, in + run[1] * element, (size_t)n);
     }
 }
@@ -63,9 +55,42 @@ MOVE(uint16_t)
 MOVE(uint32_t)
 MOVE(uint64_t)
 
-/* ---- Vectors of 4-byte elements ---- */
+/* ---- Vectors ---- */
+
+#define LONG_RUN 4096 /* bytes: memcpy moves longer ones faster */
 
 #ifdef AVX2
+/* At least 32 bytes; the last ones overlap those before. */
+AVX2 INLINE void move_run(const char *in, char *out, int64_t n) {
+    for (int64_t i = 0; i < n - 32; i += 32)
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_loadu_si256((const __m256i *)(in + i)));
+    _mm256_storeu_si256((__m256i *)(out + n - 32),
+                        _mm256_loadu_si256((const __m256i *)(in + n - 32)));
+}
+
+/* Parts that are one run of `n` bytes each. */
+AVX2 static void move_parts(const struct copy_form *f, int64_t element, int64_t n, const char *in,
+                            char *out, int64_t begin, int64_t end) {
+    const int32_t *from = f->number, *to = copy_form_to(f);
+    for (int64_t p = begin; p < end; p++) {
+        if (from[p] < 0) memset(out + to[p] * element, 0, (size_t)n);
+        else move_run(in + from[p] * element, out + to[p] * element, n);
+    }
+}
+
+AVX2 static void move_runs_avx2(const struct copy_form *f, const int32_t *run, int64_t element,
+                                const char *in, char *out) {
+    for (const int32_t *end = run + f->n_more; run < end; run += 3) {
+        char *to = out + run[0] * element;
+        const char *from = in + run[1] * element;
+        const int64_t n = run[2] * element;
+        if (run[1] == COPY_NONE) memset(to, 0, (size_t)n);
+        else if (n == element) memcpy(to, from, (size_t)element);
+        else if (n < 32 || n > LONG_RUN) memcpy(to, from, (size_t)n);
+        else move_run(from, to, n);
+    }
+}
+
 AVX2 static void move_windows(const struct copy_form *f, const int32_t *column,
                               const int32_t *window, const int32_t *in, int32_t *out) {
     const __m256i none = _mm256_set1_epi32(COPY_NONE);
@@ -81,19 +106,16 @@ AVX2 static void move_windows(const struct copy_form *f, const int32_t *column,
     }
 }
 
-/* Four elements of a column, and of the column four further. */
-AVX2 static inline __m256 load_pair(const float *in, const int32_t *column) {
-    static const float zero[COPY_WINDOW];
-    const float *a = column[0] == COPY_NONE ? zero : in + column[0],
-                *b = column[4] == COPY_NONE ? zero : in + column[4];
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(a)), _mm_loadu_ps(b), 1);
+/* Four elements of column `c` of eight, and of the column four further. */
+AVX2 INLINE __m256 load_pair(const float *const *column, int c, int r) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(column[c] + r)),
+                                _mm_loadu_ps(column[c + 4] + r), 1);
 }
 
-/* Four rows of eight columns, from four elements of each column. */
-AVX2 static inline void turn_rows(const float *in, const int32_t *column, float *out,
-                                  int64_t step) {
-    const __m256 a = load_pair(in, column), b = load_pair(in, column + 1),
-                 c = load_pair(in, column + 2), d = load_pair(in, column + 3),
+/* Rows r to r + 3 of eight columns. */
+AVX2 INLINE void turn_rows(const float *const *column, int r, float *out, int64_t step) {
+    const __m256 a = load_pair(column, 0, r), b = load_pair(column, 1, r),
+                 c = load_pair(column, 2, r), d = load_pair(column, 3, r),
                  ab = _mm256_unpacklo_ps(a, b), ab2 = _mm256_unpackhi_ps(a, b),
                  cd = _mm256_unpacklo_ps(c, d), cd2 = _mm256_unpackhi_ps(c, d);
     _mm256_storeu_ps(out, _mm256_shuffle_ps(ab, cd, 0x44));
@@ -102,14 +124,40 @@ AVX2 static inline void turn_rows(const float *in, const int32_t *column, float 
     _mm256_storeu_ps(out + 3 * step, _mm256_shuffle_ps(ab2, cd2, 0xee));
 }
 
-/* Sixteen rows, so that a line of 64 bytes is read at once. The last columns overlap those before. */
+/* Turns n rows of eight columns. `has_holes` is a constant: of columns without holes, positions need no tests. */
+AVX2 INLINE void turn_columns(int n, bool has_holes, const int32_t *column, const float *in,
+                              float *out, int64_t step) {
+    static const float zero[COPY_WINDOW];
+    const float *from[COPY_WINDOW];
+    _Pragma("GCC unroll 8") for (int c = 0; c < COPY_WINDOW; c++) from[c] =
+        has_holes && column[c] == COPY_NONE ? zero : in + column[c];
+    _Pragma("GCC unroll 2") for (int r = 0; r < n; r += 4) turn_rows(from, r, out + r * step, step);
+}
+
+/*
+ * Up to sixteen rows: a line of 64 bytes of each column. Two times eight columns, for eight rows: so each line that is written is
+ * finished after at most seven others. Of matrices whose rows are a power of two, these lines are in one set of the cache, which
+ * has no space for sixteen. The last columns overlap those before.
+ */
+AVX2 INLINE void turn_lines(const struct copy_form *f, bool has_holes, const int32_t *column, int n,
+                            const float *in, float *out) {
+    const int64_t step = f->row_step;
+    const int last = f->n_columns - COPY_WINDOW;
+    for (int begin = 0; begin < f->n_columns; begin += COPY_BLOCK)
+        for (int r = 0; r < n; r += COPY_WINDOW)
+            for (int c = begin; c < begin + COPY_BLOCK && c < f->n_columns; c += COPY_WINDOW) {
+                const int at = c < last ? c : last;
+                float *to = out + r * step + at;
+                if (r + COPY_WINDOW <= n)
+                    turn_columns(COPY_WINDOW, has_holes, column + at, in + r, to, step);
+                else turn_columns(4, has_holes, column + at, in + r, to, step);
+            }
+}
+
 AVX2 static void turn_blocks(const struct copy_form *f, const int32_t *column, int n,
                              const float *in, float *out) {
-    for (int c = 0; c < f->n_columns; c += COPY_WINDOW) {
-        const int at = c + COPY_WINDOW > f->n_columns ? f->n_columns - COPY_WINDOW : c;
-        for (int r = 0; r < n; r += 4)
-            turn_rows(in + r, column + at, out + r * f->row_step + at, f->row_step);
-    }
+    if (f->has_holes) turn_lines(f, true, column, n, in, out);
+    else turn_lines(f, false, column, n, in, out);
 }
 #endif
 
@@ -157,6 +205,12 @@ static void turn(const struct copy_form *f, int element, const int32_t *row, int
 
 static void move_columns(const struct copy_form *f, int element, const char *in, char *out) {
     const int32_t *column = copy_form_column(f);
+#ifdef AVX2
+    if (f->kind == COPY_RUNS && HAS_AVX2) {
+        move_runs_avx2(f, copy_form_more(f), element, in, out);
+        return;
+    }
+#endif
     if (f->kind == COPY_RUNS) {
         move_runs(f, copy_form_more(f), element, in, out);
         return;
@@ -182,6 +236,13 @@ static void clear_rows(const struct copy_form *f, int element, int begin, int en
 
 void copy_form_run(const struct copy_form *f, int element, const void *in, void *out, int64_t begin,
                    int64_t end) {
+#ifdef AVX2
+    const int64_t size = (int64_t)f->n_columns * element;
+    if (f->kind == COPY_RUNS && f->n_more == 3 && size >= 32 && size <= LONG_RUN && HAS_AVX2) {
+        move_parts(f, element, size, in, out, begin, end);
+        return;
+    }
+#endif
     const int blocks = (int)ceil_div(f->n_rows, COPY_BLOCK);
     const int32_t *from = f->number, *to = copy_form_to(f), *row = copy_form_row(f);
     for (int64_t task = begin, p = begin / blocks, b = begin % blocks; task < end; task++) {
