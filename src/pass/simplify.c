@@ -92,12 +92,27 @@ static struct tensor *drop_relu(struct model *m, const struct layer *l) {
     return l->in[0]->producer->kind == LAYER_relu ? l->in[0] : l->out[0];
 }
 
+/* x * 1, x / 1 and x - 0 are x. x + 0 is not: -0 + 0 is 0. */
+static struct tensor *drop_neutral(struct model *m, const struct layer *l) {
+    const double neutral = l->kind == LAYER_sub ? 0 : 1;
+    (void)m;
+    for (int i = 0; i < 2; i++) {
+        const struct layer *scalar = l->in[1 - i]->producer;
+        if (scalar->kind != LAYER_scalar || scalar->attr.value != neutral ||
+            signbit(scalar->attr.value) || !ir_same_shape(l->in[i], l->out[0], -1))
+            continue;
+        if (i == 0 || l->kind == LAYER_mul) return l->in[i];
+    }
+    return l->out[0];
+}
+
 static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
     {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
     {LAYER_slice, drop_slice},          {LAYER_relu, drop_relu},
-    {LAYER_matmul, simplify_product},
+    {LAYER_matmul, simplify_product},   {LAYER_mul, drop_neutral},
+    {LAYER_div, drop_neutral},          {LAYER_sub, drop_neutral},
 };
 
 enum sol_status pass_simplify(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }

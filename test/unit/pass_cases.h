@@ -148,6 +148,13 @@
      X "%1 = permute %0 axes=[0,2,3,1]\n%2 = permute %1 axes=[0,2,3,1]\n"
        "output %2 \"y\"\n",
      X "%1 = permute %0 axes=[0,3,1,2]\noutput %1 \"y\"\n"},
+    {"simplify",
+     X "%1 = scalar value=1.0\n%2 = mul %1 %0\n%3 = div %2 %1\n%4 = exp %3\noutput %4 \"y\"\n",
+     X "%1 = exp %0\noutput %1 \"y\"\n"},
+    {"simplify", X "%1 = scalar value=0.0\n%2 = sub %0 %1\n%3 = exp %2\noutput %3 \"y\"\n",
+     X "%1 = exp %0\noutput %1 \"y\"\n"},
+    {"simplify", X "%1 = scalar value=1.0\n%2 = div %1 %0\noutput %2 \"y\"\n", NULL},
+    {"simplify", X "%1 = scalar value=0.0\n%2 = sub %1 %0\noutput %2 \"y\"\n", NULL},
     {"simplify", X "%1 = clamp %0\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = clamp %0 max=6.0\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
