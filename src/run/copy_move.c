@@ -91,18 +91,30 @@ AVX2 static void move_runs_avx2(const struct copy_form *f, const int32_t *run, i
     }
 }
 
-AVX2 static void move_windows(const struct copy_form *f, const int32_t *column,
-                              const int32_t *window, const int32_t *in, int32_t *out) {
+/* One part. Without holes, no element is cleared. */
+AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const int32_t *in,
+                              int32_t *out) {
     const __m256i none = _mm256_set1_epi32(COPY_NONE);
-    const int last = f->n_columns - COPY_WINDOW;
-    for (int w = 0; w < f->n_more; w++) {
+    const int32_t *column = copy_form_column(f), *window = copy_form_more(f);
+    const int last = f->n_columns - COPY_WINDOW, n = f->n_more;
+    for (int w = 0; w < n; w++) {
         const int c = w * COPY_WINDOW < last ? w * COPY_WINDOW : last;
         const __m256i at = _mm256_loadu_si256((const __m256i *)(column + c)),
                       lane = _mm256_sub_epi32(at, _mm256_set1_epi32(window[w])),
-                      x = _mm256_loadu_si256((const __m256i *)(in + window[w])),
-                      y = _mm256_permutevar8x32_epi32(x, lane);
-        _mm256_storeu_si256((__m256i *)(out + c),
-                            _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none)));
+                      x = _mm256_loadu_si256((const __m256i *)(in + window[w]));
+        __m256i y = _mm256_permutevar8x32_epi32(x, lane);
+        if (has_holes) y = _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none));
+        _mm256_storeu_si256((__m256i *)(out + c), y);
+    }
+}
+
+AVX2 static void move_all_windows(const struct copy_form *f, const int32_t *in, int32_t *out,
+                                  int64_t begin, int64_t end) {
+    const int32_t *from = f->number, *to = copy_form_to(f);
+    for (int64_t p = begin; p < end; p++) {
+        if (from[p] < 0) memset(out + to[p], 0, (size_t)f->n_columns * sizeof *out);
+        else if (f->has_holes) move_windows(f, true, in + from[p], out + to[p]);
+        else move_windows(f, false, in + from[p], out + to[p]);
     }
 }
 
@@ -215,12 +227,6 @@ static void move_columns(const struct copy_form *f, int element, const char *in,
         move_runs(f, copy_form_more(f), element, in, out);
         return;
     }
-#ifdef AVX2
-    if (f->kind == COPY_WINDOWS && HAS_AVX2) {
-        move_windows(f, column, copy_form_more(f), (const void *)in, (void *)out);
-        return;
-    }
-#endif
     switch (element) {
     case 1: move_elements_uint8_t(f, column, (const void *)in, (void *)out); break;
     case 2: move_elements_uint16_t(f, column, (const void *)in, (void *)out); break;
@@ -238,6 +244,10 @@ void copy_form_run(const struct copy_form *f, int element, const void *in, void 
                    int64_t end) {
 #ifdef AVX2
     const int64_t size = (int64_t)f->n_columns * element;
+    if (f->kind == COPY_WINDOWS && HAS_AVX2) {
+        move_all_windows(f, in, out, begin, end);
+        return;
+    }
     if (f->kind == COPY_RUNS && f->n_more == 3 && size >= 32 && size <= LONG_RUN && HAS_AVX2) {
         move_parts(f, element, size, in, out, begin, end);
         return;
