@@ -240,7 +240,7 @@ static struct tensor *compose_attention(struct model *m, const struct layer *l) 
     if (!walk(&p, softmax->in[0]) || !is_usual(&p)) return l->out[0];
     if (p.finest.n < p.product->out[0]->rank - 2) p.finest = lead_of(p.product->out[0]);
     struct tensor *y = make_attention(&p, l);
-    if (!y || (m->computes && !m->computes(y->producer)) ||
+    if (!y || (m->computes && !m->computes(y->producer, m->lanes)) ||
         !size_equal(ir_elements(y), ir_elements(l->out[0])))
         return l->out[0];
     if (ir_same_shape(y, l->out[0], -1)) return y;
