@@ -235,9 +235,18 @@ static void fill_form(const struct finding *f, int rows, const int32_t *more,
     out->number = number;
 }
 
+/* Columns narrower than a vector are joined, if windows of vectors are then possible. */
+static void join_narrow(struct finding *f) {
+    struct finding joined = *f;
+    if (f->dim[f->n - 1].n >= COPY_WINDOW) return;
+    merge_columns(&joined, 0);
+    if (find_windows(&joined)) *f = joined;
+}
+
 /* Chooses the kind: the first that moves whole vectors. */
 static void choose(struct finding *f, struct copy_form *out) {
     int rows = -1;
+    join_narrow(f);
     int32_t *more = has_runs(&f->dim[f->n - 1]) ? NULL : find_windows(f);
     if (!more && !has_runs(&f->dim[f->n - 1])) rows = find_rows(f);
     if (rows >= 0 && has_holes(&f->dim[rows])) rows = -1;
