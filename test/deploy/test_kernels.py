@@ -72,7 +72,7 @@ def build_native(folder):
 
 
 class Composites(nn.Module):
-    """Layers that SOL decomposes, or keeps on some devices, one with indices and weights that belong to no module."""
+    """Layers that SOL decomposes, or keeps on some devices, one with weights that belong to no module; copies of several forms."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,8 @@ class Composites(nn.Module):
     def forward(self, x):
         y = nn.functional.interpolate(self.norm(x), scale_factor=1.5, mode="bilinear")
         y = nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
-        return nn.functional.pad(self.up(y), (1, 1, 2, 2), mode="reflect")
+        y = nn.functional.pad(self.up(y), (1, 1, 2, 2), mode="reflect")
+        return nn.functional.interpolate(y, scale_factor=2.0).sin().permute(0, 2, 3, 1)
 
 
 @pytest.mark.parametrize("is_portable", [False, True])
