@@ -57,7 +57,7 @@ static struct product_division balance(const struct product_division *least, int
 
 /*
  * Four tasks per thread, if they are large enough: a thread that is held up then takes fewer of them. Rows are divided before
- * panels, as each task copies its rows of x; but a task has two tiles or more, as it reads each of its panels once for all of
+ * panels, as each task copies its rows of x; but a task has four tiles or more, as it reads each of its panels once for all of
  * them. A task of a few rows has several panels (WIDE in product_kernel.c).
  */
 struct product_division product_divide(const struct dnn_plan *plan, int64_t rows) {
@@ -70,7 +70,7 @@ struct product_division product_divide(const struct dnn_plan *plan, int64_t rows
     const int64_t panel_parts = max_i64(1, panels / streams);
     struct product_division by = {.tiles = count_tiles(plan, rows),
                                   .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS))};
-    by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 2);
+    by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 4);
     by.row_parts =
         max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / plan->kernels->values));
     by.panel_parts = max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panel_parts));
