@@ -55,6 +55,7 @@
     X(attention_h, "src/dnn/attention.h", "", 0)                                             \
     X(attention_c, "src/dnn/attention.c", "attention", 0)                                    \
     X(attention_kernel_c, "src/dnn/attention_kernel.c", "attention", 1)                      \
+    X(attention_row_kernel_c, "src/dnn/attention_row_kernel.c", "attention", 1)              \
     X(recurrent_h, "src/dnn/recurrent.h", "", 0)                                             \
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \

@@ -46,6 +46,7 @@ static struct attention_block make_block(void *const *ptr, const int64_t *arg, i
     const int row_dim = ATTENTION_OUTER;
     struct attention_block b = {.row = row,
                                 .rows = end - row,
+                                .total_rows = arg[ATTENTION_M],
                                 .keys = arg[ATTENTION_N],
                                 .d = arg[ATTENTION_D],
                                 .e = arg[ATTENTION_E],

@@ -50,10 +50,18 @@ struct attention_block {
     const void *mask;
     float *y;
     int64_t row, rows, keys, d, e;
+    int64_t total_rows;                                     /* of the matrix q */
     int64_t q_row, k_row, v_row, y_row, mask_row, mask_key; /* strides */
     float scale, cap;
     bool is_causal, is_strict, is_bool;
 };
+/* What is added to a score: a float of the mask, or of a bool 0 or -infinity. */
+static inline float attention_read_mask(const struct attention_block *b, int64_t row, int64_t key) {
+    const int64_t at = row * b->mask_row + key * b->mask_key;
+    if (!b->is_bool) return ((const float *)b->mask)[at];
+    return ((const uint8_t *)b->mask)[at] ? 0 : -__builtin_inff();
+}
+
 /* `scratch`: dnn_attention_scratch floats, aligned to 64 bytes. */
 typedef void dnn_attention_fn(const struct attention_block *block, float *scratch);
 

@@ -118,31 +118,12 @@ static void multiply(const struct product *p, int64_t n) {
 
 /* ---- Transposing ---- */
 
-/* Transposes LANES vectors. In step s, each pair of vectors i and i + s exchanges the lanes with bit s: that of i takes the lower ones
- * of both. */
-INLINE void exchange(vec x[LANES]) {
-    ivec lane;
-    UNROLL
-    for (int l = 0; l < LANES; l++) lane[l] = l;
-    UNROLL
-    for (int s = 1; s < LANES; s *= 2) {
-        const ivec upper = ((lane & s) != 0) & (LANES - s), low = lane + upper, high = low + s;
-        UNROLL
-        for (int i = 0; i < LANES; i++) {
-            if (i & s) continue;
-            const vec a = x[i], b = x[i + s];
-            x[i] = __builtin_shuffle(a, b, low);
-            x[i + s] = __builtin_shuffle(a, b, high);
-        }
-    }
-}
-
 /* LANES rows of LANES floats; `row` and to_row: floats from row to row. */
 INLINE void transpose_full(const float *from, int64_t row, float *to, int64_t to_row) {
     vec x[LANES];
     UNROLL
     for (int i = 0; i < LANES; i++) x[i] = vec_load(from + i * row);
-    exchange(x);
+    simd_exchange(x);
     UNROLL
     for (int i = 0; i < LANES; i++) vec_store(to + i * to_row, x[i]);
 }
@@ -205,13 +186,6 @@ static void cap_scores(const struct state *s, int64_t keys) {
 
 /* ---- Masks ---- */
 
-/* What is added to a score: a float of the mask, or of a bool 0 or -infinity. */
-static float read_mask(const struct attention_block *b, int64_t row, int64_t key) {
-    const int64_t at = row * b->mask_row + key * b->mask_key;
-    if (!b->is_bool) return ((const float *)b->mask)[at];
-    return ((const uint8_t *)b->mask)[at] ? 0 : -__builtin_inff();
-}
-
 /* s->mask [key][row]. Its rows are dense floats, or it is read value by value. */
 static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
     const struct attention_block *b = s->b;
@@ -221,7 +195,8 @@ static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
         return;
     }
     for (int64_t r = 0; r < b->rows; r++)
-        for (int64_t i = 0; i < keys; i++) s->mask[i * s->width + r] = read_mask(b, r, key + i);
+        for (int64_t i = 0; i < keys; i++)
+            s->mask[i * s->width + r] = attention_read_mask(b, r, key + i);
     for (int64_t i = 0; i < keys; i++)
         for (int64_t r = b->rows; r < s->width; r++) s->mask[i * s->width + r] = 0;
 }
@@ -230,7 +205,7 @@ static void apply_mask(const struct state *s, int64_t key, int64_t keys) {
     const bool by_row = s->b->mask_row && s->b->rows > 1;
     if (by_row) fill_mask(s, key, keys);
     for (int64_t i = 0; i < keys; i++) {
-        const vec same = vec_set(by_row ? 0 : read_mask(s->b, 0, key + i));
+        const vec same = vec_set(by_row ? 0 : attention_read_mask(s->b, 0, key + i));
         for (int64_t r = 0; r < s->width; r += LANES) {
             float *at = s->scores + i * s->width + r;
             vec_store(at, vec_load(at) + (by_row ? vec_load(s->mask + i * s->width + r) : same));
@@ -329,9 +304,16 @@ static void finish(const struct state *s) {
     transpose(s->y, s->width, b->e, b->rows, b->y, b->y_row, b->e);
 }
 
-dnn_attention_fn ISA_NAME(dnn_attention);
+/* Up to this many rows, the kernel for single rows is faster. */
+enum { FEW_ROWS = LANES / 4 };
+
+dnn_attention_fn ISA_NAME(dnn_attention), ISA_NAME(dnn_attention_rows);
 void ISA_NAME(dnn_attention)(const struct attention_block *b, float *scratch) {
     struct state s;
+    if (b->total_rows <= FEW_ROWS) {
+        ISA_NAME(dnn_attention_rows)(b, scratch);
+        return;
+    }
     begin(&s, b, scratch);
     const int64_t parts = ceil_div(b->keys, ATTENTION_KEYS);
     const int64_t seen = b->is_causal ? min_i64(b->keys, b->row + b->rows) : b->keys;

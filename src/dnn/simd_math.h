@@ -61,6 +61,27 @@ INLINE vec tangent(vec x) {
     return pick(a < 0.625f, p * s * x + x, far);
 }
 
+/* ---- Transposing ---- */
+
+/* Transposes LANES vectors. In step s, each pair of vectors i and i + s exchanges the lanes with bit s: that of i takes the lower ones
+ * of both. */
+INLINE void simd_exchange(vec x[LANES]) {
+    ivec lane;
+    UNROLL
+    for (int l = 0; l < LANES; l++) lane[l] = l;
+    UNROLL
+    for (int s = 1; s < LANES; s *= 2) {
+        const ivec upper = ((lane & s) != 0) & (LANES - s), low = lane + upper, high = low + s;
+        UNROLL
+        for (int i = 0; i < LANES; i++) {
+            if (i & s) continue;
+            const vec a = x[i], b = x[i + s];
+            x[i] = __builtin_shuffle(a, b, low);
+            x[i + s] = __builtin_shuffle(a, b, high);
+        }
+    }
+}
+
 /* ---- Memory: n <= 0 lanes are none ---- */
 
 INLINE vec load_part(const float *at, int64_t n) {
