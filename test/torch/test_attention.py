@@ -80,3 +80,53 @@ def test_softmax_itself_gives_nan():
     model, x = torch.nn.Softmax(-1).eval(), torch.full((2, 3), -INF)
     with torch.no_grad():
         assert sol.optimize(model, sol.input([2, 3]))(x).isnan().all()
+
+
+def scaled(q, k, v):
+    return ((q * 0.3) @ (k * 0.5).transpose(-2, -1) / 2).softmax(-1) @ v
+
+
+def capped(q, k, v):
+    return F.softmax(torch.tanh(q @ k.transpose(2, 3) / 5) * 5, -1, dtype=torch.float32) @ v
+
+
+def masked_by_least(q, k, v):
+    low = torch.finfo(torch.float32).min
+    seen = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).tril()
+    return torch.where(seen, q @ k.transpose(-2, -1), low).softmax(-1) @ v
+
+
+def masked_row(q, k, v):
+    hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu()
+    return (q @ k.transpose(-2, -1)).masked_fill(hidden, -INF).softmax(-1) @ v
+
+
+def windows(q, k, v):
+    b, h, n, _ = q.shape
+    scores = q @ k.transpose(-2, -1) + torch.linspace(-1, 1, h * n * n).view(1, h, n, n)
+    scores = scores.view(-1, 2, h, n, n) + torch.linspace(0, 3, 2 * n * n).view(2, 1, n, n)
+    return scores.view(b, h, n, n).softmax(-1) @ v
+
+
+class Written(torch.nn.Module):
+    """Attention of 4 heads that is written as products and a softmax."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend = attend
+
+    def forward(self, x):
+        q, k, v = x.unflatten(2, (3, 4, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return self.attend(q, k, v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("attend", [scaled, capped, masked_by_least, masked_row, windows])
+def test_written_attention(attend):
+    """One layer computes it, which reads q, k and v in place. A row of a softmax that is masked as a whole is NaN."""
+    torch.manual_seed(0)
+    model, x = Written(attend).eval(), torch.randn(4, 9, 48)
+    with torch.no_grad():
+        fast = sol.optimize(model, sol.input([4, 9, 48]))
+        y, expected = fast(x), model(x)
+    assert torch.allclose(y, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert not sol.fallbacks(fast)
