@@ -129,7 +129,7 @@ TEXT(static inline vec scale_by_any(vec p, vec t) {
 })
 
 /* exp(x) = 2^n * exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 to x / ln(2) rounds it to n; the sum is t. exp_rest is r;
- * exp_tail is (exp(r) - 1 - r) / r^2, with the least largest error relative to exp(r) - 1. EXP: 0.9 ulp, also where results are
+ * exp_tail is (exp(r) - 1 - r) / r^2, with the least largest error relative to exp(r) - 1. EXP: 0.92 ulp, also where results are
  * denormal; the result of NaN is NaN. */
 TEXT(static inline vec exp_rest(vec x, vec t) {
     vec n = t - 12582912.0f;

@@ -16,7 +16,7 @@ TEXT(static inline vec with_sign(vec size, vec x) {
 })
 
 /* With m = exp(2 |x|) - 1, tanh is y = m / d, d = m + 2, with the sign of x. Then y is corrected by what is left of m, divided by d;
- * 1 / d is about (1 - y) / 2, but for y near 1, which needs no correction. `lost` is what the rounding of m + 2 has lost. 1.7 ulp. Beyond 10 tanh is 1. */
+ * 1 / d is about (1 - y) / 2, but for y near 1, which needs no correction. `lost` is what the rounding of m + 2 has lost. 1.8 ulp. Beyond 10 tanh is 1. */
 TEXT(FUNCTION vec TANH(vec x) {
     vec a = min_of(splat(10.0f), ABS(x));
     vec m = exp_minus_1(a + a);
@@ -27,7 +27,7 @@ TEXT(FUNCTION vec TANH(vec x) {
     return with_sign(y + left * max_of(0.4999f - 0.5f * y, splat(0.0f)), x);
 })
 
-/* 1 - exp(t * p - t), where t * p - t approximates log(1 - erf(t)): 1.7 ulp. Beyond 4 erf is 1. */
+/* 1 - exp(t * p - t), where t * p - t approximates log(1 - erf(t)): 1.8 ulp. Beyond 4 erf is 1. */
 TEXT(FUNCTION vec ERF(vec x) {
     vec t = min_of(splat(4.0f), ABS(x));
     vec p = 9.38864378e-6f * t - 1.18869146e-4f;

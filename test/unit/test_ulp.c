@@ -26,10 +26,10 @@ static const struct function {
     double (*truth)(double);
     double table, curve, plain;
 } functions[] = {
-    {"exp", "EXP(x)", exp, 0.9, 0.9, 1.2},
+    {"exp", "EXP(x)", exp, 0.95, 0.95, 1.3},
     {"log", "LOG(x)", log, 0.9, 0.9, 1.2},
-    {"tanh", "TANH(x)", tanh, 1, 1.8, 2.5},
-    {"erf", "ERF(x)", erf, 1, 1.8, 2.5},
+    {"tanh", "TANH(x)", tanh, 1.1, 1.9, 2.5},
+    {"erf", "ERF(x)", erf, 1.1, 1.9, 2.5},
     {"sigmoid", "1.0f / (1.0f + EXP(-x))", sigmoid, 2.5, 2.5, 2.5},
     {"silu", "x * (1.0f / (1.0f + EXP(-x)))", silu, 3, 3, 3},
 };
