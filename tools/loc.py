@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 18500
+CORE_LINES = 18900
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -47,7 +47,7 @@ FOLDERS = {
     "src/device/null": 90,
     "src/device/ref": 1350,
     "src/dfp": 4440,
-    "src/dnn": 4250,
+    "src/dnn": 4600,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 3360,

@@ -251,6 +251,7 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
     if (ir_is_conv(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
     else fill_linear(b->plan, cluster, &p);
+    p.factors = cluster->dnn->anchor->attr.factors;
     p.bias = cluster->dnn->anchor->n_in > 2;
     p.residual = cluster->dnn->residual != NULL;
     p.prologue = cluster->dnn->scale != NULL;

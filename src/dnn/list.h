@@ -24,6 +24,7 @@
     MORE(winograd, winograd2)       \
     OWN(grouped, grouped)           \
     OWN(direct, direct)             \
+    OWN(linear_bf16, linear_bf16)   \
     OWN(product, product)           \
     MORE(product, matmul)           \
     VENDOR(onednn, onednn)          \

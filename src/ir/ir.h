@@ -54,7 +54,8 @@ struct attr {
     int n_shape;
     struct size shape[SOL_MAX_RANK];
     double min, max, alpha, value, eps, p, scale, input_scale, correction, softcap;
-    enum sol_dtype dtype; /* of the output */
+    enum sol_dtype dtype;   /* of the output */
+    enum sol_dtype factors; /* bf16: products of f32 values may round both factors to bf16 */
     bool keepdim, ceil, count_pad, causal, reverse, effects, pure, wraps, strict;
     int64_t host; /* of a host layer: its number in the model's list of hosts */
 };

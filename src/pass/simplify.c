@@ -56,7 +56,7 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
         if (!in[i]) in[i] = l->in[i];
     }
     if (in[0] == l->in[0] && in[1] == l->in[1]) return l->out[0];
-    struct tensor *product = pass_add(m, l->kind, 2, in, NULL, l->origin);
+    struct tensor *product = pass_add(m, l->kind, 2, in, &l->attr, l->origin);
     if (!product) return NULL;
     return pass_binary(m, LAYER_mul, product, pass_scalar(m, product->dtype, factor), l->origin);
 }
@@ -72,7 +72,7 @@ static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
         w = w->producer->in[0];
     else w = pass_add(m, LAYER_permute, 1, &w, &attr, l->origin);
-    return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, NULL, l->origin);
+    return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, &l->attr, l->origin);
 }
 
 static struct tensor *merge_reshape(struct model *m, const struct layer *l) {

@@ -3,6 +3,8 @@
  * type. Other values are not rounded, so that results are closer to the exact ones than if each layer rounded.
  *
  *   x: f16 -> cast f32 -> the same layers in f32 -> cast f16 -> output
+ *
+ * Products of bf16 stay products of bf16: their layers get the attribute `factors`, by which kernels may round what they multiply.
  */
 #include "pass/pass.h"
 
@@ -31,6 +33,10 @@ static enum sol_status widen_host(struct model *m, struct layer *l, struct tenso
     return SOL_OK;
 }
 
+static bool has_factors(const struct layer *l) {
+    return l->kind == LAYER_conv || l->kind == LAYER_linear || l->kind == LAYER_matmul;
+}
+
 /* The layer again, on the widened inputs. A cast to f16 or bf16 still rounds. */
 static struct tensor *widen_layer(struct model *m, const struct layer *l, struct tensor **now) {
     struct tensor **in = ARENA_ARRAY(m->arena, struct tensor *, l->n_in + 1);
@@ -40,6 +46,7 @@ static struct tensor *widen_layer(struct model *m, const struct layer *l, struct
         return cast(m, l->out[0], wide(l->out[0]->dtype));
     for (int i = 0; i < l->n_in; i++) is_new |= (in[i] = now[l->in[i]->id]) != l->in[i];
     attr.dtype = wide(attr.dtype);
+    if (has_factors(l) && l->in[0]->dtype == SOL_BF16) attr.factors = SOL_BF16;
     if (!is_new) return l->out[0];
     if (l->kind == LAYER_cast && is_half(l->attr.dtype)) in[0] = cast(m, in[0], l->attr.dtype);
     if (l->kind == LAYER_cast && in[0]) return cast(m, in[0], attr.dtype);

@@ -49,9 +49,9 @@ def example(batch=1):
     return torch.randn(batch, 3, 30, 27, generator=torch.Generator().manual_seed(batch))
 
 
-def close(result, expected):
+def close(result, expected, error=1e-4):
     expected = expected.detach().numpy()
-    assert np.abs(result.reshape(expected.shape) - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert np.abs(result.reshape(expected.shape) - expected).max() <= error * np.abs(expected).max()
 
 
 def compile_program(folder, sources, compiler="gcc", flags=(), links=()):

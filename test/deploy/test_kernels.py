@@ -30,13 +30,14 @@ LAYERS = [
     (nn.Conv2d(32, 48, 1), (1, 32, 12, 12)),
     (nn.Linear(40, 24), (3, 40)),
     (Product(), (2, 21, 40)),
+    (nn.Linear(41, 70).bfloat16(), (20, 41)),
 ]
 
 
 def deploy(layer, shape, folder):
     """Deploys a layer as sources. Returns the module and an example. The pooling before the layer gives it a blocked input."""
     front = nn.MaxPool2d(2) if len(shape) == 4 else nn.Identity()
-    net, x = nn.Sequential(front, layer).eval(), torch.randn(shape)
+    net, x = nn.Sequential(front, layer).eval(), torch.randn(shape, dtype=layer.weight.dtype)
     sol.deploy(net, [x], lib_name="Net", path=folder, target="c_source", device=sol.device.x86)
     return net, x
 
@@ -59,10 +60,10 @@ def test_every_own_kernel(name, tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     with torch.no_grad():
         expected = net(x)
-    y = np.empty(tuple(expected.shape), np.float32)
-    address = ctypes.c_void_p(y.ctypes.data)
+    y = torch.empty_like(expected)
+    address = ctypes.c_void_p(y.data_ptr())
     load(tmp_path / "Net").predict(None, ctypes.c_void_p(x.data_ptr()), ctypes.byref(address))
-    close(y, expected)
+    close(y.float().numpy(), expected.float(), 1e-4 if x.dtype is torch.float32 else 1e-2)
 
 
 def build_native(folder):
