@@ -44,15 +44,14 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
 /*
  * A task rounds its rows of x, so it should have many outputs: at 256 outputs rounding takes 1/30 of the time of the products.
  * But each thread needs some tasks, and a task of few rows should not read much more than 64 KiB of weights. The depth
- * limits the rounded rows to what half of a small L2 holds. The order of a sum depends on the number of inputs alone.
+ * limits the copied rows to what half of a small L2 holds. The order of a sum depends on the number of inputs alone.
  */
 static void plan_tasks(struct dnn_plan *plan) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t batch = max_i64(1, problem->batch_hint), panels = n_panels(problem);
     const int64_t wanted = problem->threads > 1 ? 4 * (int64_t)problem->threads : 1;
     const int64_t bytes = 4 * panel_outputs(problem) * n_pairs(problem);
-    plan->param[BF16_ROWS] = 126;
-    plan->param[BF16_DEPTH] = 1024;
+    plan->param[BF16_ROWS] = has_pairs(plan) ? 144 : 72;
     int64_t most = 256 / panel_outputs(problem);
     if (batch <= plan->kernels->values) most = min_i64(most, ceil_div(64 << 10, bytes));
     const int64_t row_blocks = bf16_parts(batch, plan->param[BF16_ROWS]);
@@ -65,8 +64,7 @@ static void make_plan(struct dnn_plan *plan) {
     plan_tasks(plan);
     plan->n_pack_tasks = n_panels(problem);
     plan->packed_size = (size_t)(n_panels(problem) * n_pairs(problem) * panel_outputs(problem) * 4);
-    plan->scratch_size = (size_t)(plan->param[BF16_ROWS] *
-                                  min_i64(2 * n_pairs(problem), plan->param[BF16_DEPTH]) * 2);
+    plan->scratch_size = (size_t)(plan->param[BF16_ROWS] * BF16_STRIDE * 4);
 
     const double threads = problem->threads, batch = (double)max_i64(1, problem->batch_hint);
     const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);

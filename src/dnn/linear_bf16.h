@@ -16,8 +16,11 @@
 enum linear_bf16_param {
     BF16_PANELS, /* panels per task */
     BF16_ROWS,   /* most rows of x per task */
-    BF16_DEPTH, /* most inputs per part of a sum, an even number. The sums of the parts are added in y */
 };
+
+/* BF16_DEPTH: most inputs per part of a sum; the sums of the parts are added in y. BF16_STRIDE: values from one copied row to the
+ * next. The additional cache line lets rows lie in different sets of the cache. */
+enum { BF16_DEPTH = 1024, BF16_STRIDE = BF16_DEPTH + 32 };
 
 /* Does the processor have multiply-adds of pairs of bf16? Deployed libraries ask this when they run. */
 #ifdef __x86_64__

@@ -1,11 +1,12 @@
 /*
  * Linear layers whose factors may be rounded to bf16: the computation of tasks, compiled once per instruction set.
  *
- *   run/exec.c -> dnn_run_linear_bf16, on a range of tasks -> run_task -> per part of the inputs: round_rows, multiply_part
+ *   run/exec.c -> dnn_run_linear_bf16, on a range of tasks -> run_task -> per part of the inputs: copy_rows, multiply_part
  *
- * linear_bf16.h describes the packed weight and the tasks. A tile of up to VALUES rows x 2 vectors of outputs keeps its sums in
- * registers while it loops over pairs of inputs. There are two versions of it. The one with multiply-adds of pairs reads rows
- * that round_rows has rounded to bf16; the other one widens the weights to f32 and reads x itself.
+ * linear_bf16.h describes the packed weight and the tasks. A tile of up to ROWS rows x 2 vectors of outputs keeps its sums in
+ * registers while it loops over pairs of inputs. There are two versions of it: one has multiply-adds of pairs of bf16, the other
+ * one widens the weights to f32. Both read copies of the rows of x, which are BF16_STRIDE values apart: with a constant distance
+ * no register holds the address of a row. The copies are bf16 in the first version, f32 in the second.
  *
  * Invariants: it reads nothing outside the tensors. The order of a sum depends on the number of inputs alone: not on rows,
  * tasks or threads. Outputs that fill up the last panel are computed and not stored.
@@ -14,6 +15,13 @@
 
 #include "dnn/simd.h"
 
+/* Most rows of a tile: its 2 * ROWS sums must fit into the registers together with the weights, two of them widened twice, and one
+ * value of x. With two rows more, gcc 12 stores sums to memory in the loop: 0.8 times the speed. */
+#if REGISTERS == 32
+#define ROWS 12
+#else
+#define ROWS 5
+#endif
 enum { OUTPUTS = 2 * LANES };
 
 #if LANES == 16 && defined __AVX512F__
@@ -27,9 +35,7 @@ enum { OUTPUTS = 2 * LANES };
 struct tile {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
-    const uint16_t
-        *rounded; /* the rows' inputs of the part as bf16, `stride` apart; unused without pairs */
-    int64_t stride;
+    const void *x; /* copies of the rows' inputs of the part */
     int64_t n, k, c, depth;
 };
 
@@ -86,11 +92,11 @@ INLINE void finish_row(const struct tile *tile, int64_t n, vec *v) {
 
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
-/* sum[r] += x[row r][input] * w, for two vectors of weights */
-INLINE void multiply_input(int rows, const float *x, int64_t stride, const vec *w, vec (*sum)[2]) {
+/* sum[r] += x[row r] * w, for two vectors of weights */
+INLINE void multiply_input(int rows, const float *x, const vec *w, vec (*sum)[2]) {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        const vec value = vec_set(x[r * stride]);
+        const vec value = vec_set(x[r * BF16_STRIDE]);
         sum[r][0] += value * w[0];
         sum[r][1] += value * w[1];
     }
@@ -98,19 +104,16 @@ INLINE void multiply_input(int rows, const float *x, int64_t stride, const vec *
 
 /* The first bf16 of a pair is in the lower half of a word. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
-    const float *weights = find_weights(tile);
-    const int64_t stride = tile->call->x_stride;
-    const float *x = tile->call->x + tile->n * stride + tile->c;
-    vec sum[VALUES][2];
+    const float *weights = find_weights(tile), *x = tile->x;
+    vec sum[ROWS][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
     for (int64_t c = 0; c < tile->depth; c += 2, weights += OUTPUTS) {
         const uvec pair0 = *(const uvec *)weights, pair1 = *(const uvec *)(weights + LANES);
         const vec first[2] = {(vec)(pair0 << 16), (vec)(pair1 << 16)};
-        multiply_input(rows, x + c, stride, first, sum);
-        if (c + 1 == tile->depth) break;
+        multiply_input(rows, x + c, first, sum);
         const vec second[2] = {(vec)(pair0 & 0xffff0000), (vec)(pair1 & 0xffff0000)};
-        multiply_input(rows, x + c + 1, stride, second, sum);
+        multiply_input(rows, x + c + 1, second, sum);
     }
     UNROLL
     for (int r = 0; r < rows; r++) finish_row(tile, tile->n + r, sum[r]);
@@ -119,17 +122,17 @@ INLINE void multiply_wide(int rows, const struct tile *tile) {
 typedef void multiply_fn(const struct tile *tile);
 #define MULTIPLY_WIDE(rows) \
     static void multiply_wide##rows(const struct tile *tile) { multiply_wide(rows, tile); }
-SIMD_UP_TO(VALUES, MULTIPLY_WIDE)
+SIMD_UP_TO(ROWS, MULTIPLY_WIDE)
 #define ENTRY_WIDE(rows) multiply_wide##rows,
-static multiply_fn *const multiply_wides[VALUES + 1] = {NULL, SIMD_UP_TO(VALUES, ENTRY_WIDE)};
+static multiply_fn *const multiply_wides[ROWS + 1] = {NULL, SIMD_UP_TO(ROWS, ENTRY_WIDE)};
 
 /* ---- Products of pairs ---- */
 
 #if PAIRS
 WITH_PAIRS INLINE void multiply_pairs(int rows, const struct tile *tile) {
     const float *weights = find_weights(tile);
-    const uint16_t *x = tile->rounded;
-    __m512 sum[VALUES][2];
+    const uint16_t *x = tile->x;
+    __m512 sum[ROWS][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
     for (int64_t p = 0; p < ceil_div(tile->depth, 2); p++, x += 2, weights += OUTPUTS) {
@@ -138,7 +141,7 @@ WITH_PAIRS INLINE void multiply_pairs(int rows, const struct tile *tile) {
         UNROLL
         for (int r = 0; r < rows; r++) {
             int pair;
-            memcpy(&pair, x + r * tile->stride, sizeof pair);
+            memcpy(&pair, x + r * BF16_STRIDE, sizeof pair);
             const __m512bh value = (__m512bh)_mm512_set1_epi32(pair);
             sum[r][0] = _mm512_dpbf16_ps(sum[r][0], w0, value);
             sum[r][1] = _mm512_dpbf16_ps(sum[r][1], w1, value);
@@ -153,9 +156,9 @@ WITH_PAIRS INLINE void multiply_pairs(int rows, const struct tile *tile) {
 
 #define MULTIPLY_PAIRS(rows) \
     WITH_PAIRS static void multiply_pairs##rows(const struct tile *tile) { multiply_pairs(rows, tile); }
-SIMD_UP_TO(VALUES, MULTIPLY_PAIRS)
+SIMD_UP_TO(ROWS, MULTIPLY_PAIRS)
 #define ENTRY_PAIRS(rows) multiply_pairs##rows,
-static multiply_fn *const multiply_pair[VALUES + 1] = {NULL, SIMD_UP_TO(VALUES, ENTRY_PAIRS)};
+static multiply_fn *const multiply_pair[ROWS + 1] = {NULL, SIMD_UP_TO(ROWS, ENTRY_PAIRS)};
 
 /* Rounds inputs [c, c + depth) of a row to bf16. An odd number of inputs gets a zero, so that the last pair is whole. */
 WITH_PAIRS static void round_row(const float *x, int64_t depth, uint16_t *to) {
@@ -173,36 +176,48 @@ WITH_PAIRS static void round_row(const float *x, int64_t depth, uint16_t *to) {
 
 /* ---- Tasks ---- */
 
-/* Rounds the tile's inputs of rows [n, n_end) into scratch. */
-static void round_rows(struct tile *tile, int64_t n_end, bool has_pairs, void *scratch) {
-    tile->rounded = scratch;
-    tile->stride = round_up(tile->depth, 2);
-#if PAIRS
-    const struct dnn_call *call = tile->call;
-    for (int64_t n = tile->n; has_pairs && n < n_end; n++)
-        round_row(call->x + n * call->x_stride + tile->c, tile->depth,
-                  (uint16_t *)scratch + (n - tile->n) * tile->stride);
-#else
-    (void)n_end, (void)has_pairs;
-#endif
+/* An odd number of inputs gets a zero, so that the last pair is whole. */
+static void copy_row(const float *x, int64_t depth, float *to) {
+    memcpy(to, x, (size_t)depth * sizeof *x);
+    if (depth % 2) to[depth] = 0;
 }
 
-/* Rows [n, n_end) in equal tiles, for panels [k, k_end) one after the other: a panel stays in L1 or L2 meanwhile. */
-static void multiply_part(struct tile tile, int64_t n_end, int64_t k_end, multiply_fn *const *fn) {
-    const int64_t n = tile.n, parts = ceil_div(n_end - n, VALUES);
-    const uint16_t *rounded = tile.rounded;
+/* Copies the tile's inputs of rows [n, n_end) to scratch. */
+static void copy_rows(struct tile *tile, int64_t n_end, bool has_pairs, void *scratch) {
+    const struct dnn_call *call = tile->call;
+    tile->x = scratch;
+    for (int64_t n = tile->n, to = 0; n < n_end; n++, to += BF16_STRIDE) {
+        const float *x = call->x + n * call->x_stride + tile->c;
+#if PAIRS
+        if (has_pairs) {
+            round_row(x, tile->depth, (uint16_t *)scratch + to);
+            continue;
+        }
+#endif
+        copy_row(x, tile->depth, (float *)scratch + to);
+    }
+    (void)has_pairs;
+}
+
+/* Rows [n, n_end) in equal tiles, for panels [k, k_end) one after the other: a panel stays in L1 or L2 meanwhile. A copied row
+ * has row_size bytes. */
+static void multiply_part(struct tile tile, int64_t n_end, int64_t k_end, multiply_fn *const *fn,
+                          int64_t row_size) {
+    const int64_t n = tile.n, parts = ceil_div(n_end - n, ROWS);
+    const char *x = tile.x;
     for (; tile.k < k_end; tile.k += OUTPUTS)
         for (int64_t part = 0; part < parts; part++) {
-            tile.n = n + dnn_split(n_end - n, part, parts);
-            tile.rounded = rounded + (tile.n - n) * tile.stride;
-            fn[n + dnn_split(n_end - n, part + 1, parts) - tile.n](&tile);
+            const int64_t first = dnn_split(n_end - n, part, parts);
+            tile.n = n + first;
+            tile.x = x + first * row_size;
+            fn[dnn_split(n_end - n, part + 1, parts) - first](&tile);
         }
 }
 
 /* Outputs [k, k_end) of rows [n, n_end). */
 static void run_task(struct tile tile, int64_t n_end, int64_t k_end, void *scratch) {
     const struct dnn_call *call = tile.call;
-    const int64_t c = tile.plan->problem.c, depth = tile.plan->param[BF16_DEPTH];
+    const int64_t c = tile.plan->problem.c, depth = BF16_DEPTH;
     const bool has_pairs = PAIRS && BF16_HAS_PAIRS;
     multiply_fn *const *fn = multiply_wides;
 #if PAIRS
@@ -210,8 +225,8 @@ static void run_task(struct tile tile, int64_t n_end, int64_t k_end, void *scrat
 #endif
     for (tile.c = 0; tile.c < c; tile.c += depth) {
         tile.depth = min_i64(depth, c - tile.c);
-        round_rows(&tile, n_end, has_pairs, scratch);
-        multiply_part(tile, n_end, k_end, fn);
+        copy_rows(&tile, n_end, has_pairs, scratch);
+        multiply_part(tile, n_end, k_end, fn, BF16_STRIDE * (has_pairs ? 2 : 4));
     }
     for (int64_t n = tile.n; call->epilogue && n < n_end; n++)
         call->epilogue(call->epilogue_user, n, 0, tile.k, (int)(k_end - tile.k));
