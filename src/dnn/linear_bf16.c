@@ -49,7 +49,7 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
 static void plan_tasks(struct dnn_plan *plan) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t batch = max_i64(1, problem->batch_hint), panels = n_panels(problem);
-    const int64_t wanted = problem->threads > 1 ? 4 * (int64_t)problem->threads : 1;
+    const int64_t wanted = problem->threads > 1 ? 2 * (int64_t)problem->threads : 1;
     const int64_t bytes = 4 * panel_outputs(problem) * n_pairs(problem);
     plan->param[BF16_ROWS] = has_pairs(plan) ? 144 : 72;
     int64_t most = 256 / panel_outputs(problem);

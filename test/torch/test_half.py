@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from conftest import Net, assert_as_eager, assert_falls_back
+from conftest import Net, assert_as_eager
 from torch import nn
 
 import sol.pytorch as sol
@@ -121,18 +121,3 @@ def test_a_module_that_changes_its_type():
     module.float()
     with torch.no_grad():
         assert torch.allclose(fast(x), module(x), atol=1e-2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", NETS)
-def test_autocast(kind, dtype):
-    module, x = make(kind, dtype)
-    fast = sol.optimize(module, declare(x))
-    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
-        got, expected = fast(x), module(x)
-        assert got.dtype is expected.dtype
-        assert_falls_back(fast, "autocast is on", x)
-    before = sum(sol.fallbacks(fast).values())
-    with torch.no_grad():
-        fast(x)
-    assert sum(sol.fallbacks(fast).values()) == before

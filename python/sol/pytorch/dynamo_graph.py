@@ -8,6 +8,7 @@ lie in memory of their own, the **roots**. The rest is a graph, too, which PyTor
 inputs and roots, so that results share memory with each other exactly as in PyTorch.
 """
 
+import contextlib
 from typing import Any, NamedTuple
 
 import torch
@@ -66,7 +67,27 @@ class Part(torch.nn.Module):
         args.update(zip(split.numbers, self._numbers))
         args.update({at: tensors[i].shape[d] for at, (i, d) in split.sizes.items()})
         with preserve_node_meta():  # so that the captured nodes have the lines of the user's code
-            return list(Interpreter(self.graph).run(*(args[i] for i in range(len(args)))))
+            return list(_Runner(self.graph).run(*(args[i] for i in range(len(args)))))
+
+
+class _Runner(Interpreter):
+    """Runs a graph with its ``with torch.autocast``. In a capture, Dynamo's functions for it only record that it begins and ends:
+    the nodes between them would keep the types that they have without autocast."""
+
+    def run(self, *args):
+        """Runs the graph. Leaves all contexts that it has entered, also after an exception."""
+        with contextlib.ExitStack() as self._stack:
+            return super().run(*args)
+
+    def call_function(self, target, args, kwargs):
+        """Runs a node."""
+        if target is torch.amp.autocast_mode._enter_autocast:
+            context = contextlib.ExitStack()
+            context.enter_context(torch.autocast(*args, **kwargs))
+            return self._stack.enter_context(context)
+        if target is torch.amp.autocast_mode._exit_autocast:
+            return args[0].close()
+        return super().call_function(target, args, kwargs)
 
 
 def split(module, is_weight):

@@ -30,7 +30,7 @@ from sol.pytorch.dynamo_weights import Packed
 from sol.pytorch.engine import outside, without_collections
 from sol.pytorch.importer import ANCHORS
 from sol.pytorch.inputs import check_tensor
-from sol.pytorch.modes import find_mode
+from sol.pytorch.modes import autocast_type, find_mode
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.plan import compile_plan, follow_threads
 from sol.pytorch.selector import is_on, make_selector
@@ -59,7 +59,7 @@ class TooSmall(Unsupported):
 class Entry(NamedTuple):
     """A plan, or the reason why there is none.
 
-    ``numbers``: key of the numbers for which it applies; ``sizes``: the only open sizes for which it applies; None: those that the
+    ``numbers``: key of the autocast and the numbers for which it applies; ``sizes``: the only open sizes for which it applies; None: those that the
     plan admits, or all. ``packed``: {ids of weights: Packed}.
     """
 
@@ -69,6 +69,11 @@ class Entry(NamedTuple):
     sizes: object = None
     selector: object = None
     packed: object = None
+
+    @property
+    def autocast(self):
+        """The autocast for which it applies, as modes.autocast_type returns it."""
+        return self.numbers[0]
 
     def admits(self, numbers, sizes):
         """Whether this entry applies to a call."""
@@ -188,7 +193,7 @@ class Piece:
         except (TypeError, ValueError) as error:
             return Fallback(str(error))
         sizes = self._find_sizes(args)
-        numbers = tuple((type(x), repr(x)) for x in self._numbers(args))
+        numbers = (autocast_type(), *((type(x), repr(x)) for x in self._numbers(args)))
         entry = self._find_entry(numbers, sizes, args)
         sizes = entry.key(sizes)
         reason = entry.reason or entry.plan.refusal(sizes)

@@ -38,13 +38,13 @@ class Packed:
     def renew_shortcut(self, split, entry, sizes, numbers, selector):
         """Makes the shortcut for calls like one that has just run in SOL, with the key of sizes ``sizes``, or keeps it."""
         entry.plan.note_batch(sizes)
-        known = _core.threads(), selector
+        known = _core.threads(), selector, entry.autocast
         if known == self._shortcut_for and not (self.shortcut and self.shortcut.is_refused):
             return
         self._shortcut_for = known
         args = _describe_args(split, zip(self._refs, self._addresses), numbers)
         self.shortcut = args and make_graph_shortcut(
-            self._guard, args, entry.plan, self.weights, selector
+            self._guard, args, entry.plan, self.weights, entry.autocast, selector
         )
 
 

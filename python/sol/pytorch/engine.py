@@ -31,7 +31,7 @@ from sol.pytorch.capture import LOCK, Refused
 from sol.pytorch.fallback import count_fallback
 from sol.pytorch.forms import Forms
 from sol.pytorch.inputs import TensorSpec, is_empty
-from sol.pytorch.modes import GRADIENT, find_mode
+from sol.pytorch.modes import GRADIENT, autocast_type, find_mode
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.reads import Reads
 from sol.pytorch.selector import is_on, make_selector
@@ -94,6 +94,7 @@ class Engine:
             with self._lock, without_collections():
                 self._state = State(Snapshot(self.module))
                 form = self._forms.declared
+                self._key = _make_key(form, form.constants)
                 entry = self._make_entry(self._state, form, form.constants, must_fit=True)
                 if self.options.batch_hint and not entry.reason and not form.has_open_dims:
                     self._find_entry(self._state, form, form.constants, self.options.batch_hint)
@@ -107,7 +108,7 @@ class Engine:
     def clone(self, module):
         """Returns an engine for ``module``, a deep copy of this engine's module. Both share plans, which hold only names."""
         copy = Engine(module, self.specs, self.structure, self.options, self.refusal)
-        copy._forms.others = self._forms.others
+        copy._forms.others, copy._key = self._forms.others, self._key
         state = self._state
         if state is None:
             return copy
@@ -412,7 +413,7 @@ class Engine:
             self._previous = old.first(self._key) or self._previous
 
     def _find_entry(self, state, form, constants, batch):
-        key = form.make_key(constants) if constants else form.key
+        key = _make_key(form, constants)
         return state.find(key, batch) or self._make_entry(state, form, constants, batch)
 
     def _make_entry(self, state, form, constants, batch=None, must_fit=False):
@@ -420,7 +421,7 @@ class Engine:
 
         ``must_fit``: raise Refused when the model refuses such inputs.
         """
-        key = form.make_key(constants)
+        key = _make_key(form, constants)
         with self._lock:
             while True:
                 entry = state.find(key, batch) if batch is not None else state.first(key)
@@ -432,6 +433,7 @@ class Engine:
                 with LOCK, without_collections():
                     before = Snapshot(self.module, is_guarded=False)
                     entry = self._capture(form, constants, batch, n == 0, must_fit)
+                    entry.autocast = autocast_type()
                     if n and not entry.admits(batch):
                         entry = Entry(None, outside(batch), only=batch)
                     is_added = state.add(key, entry, self.module, before)
@@ -518,6 +520,12 @@ class Engine:
             if entry.weights is None:
                 entry.weights = entry.plan.make_weights(self.module)
             return entry.weights
+
+
+def _make_key(form, constants):
+    """Returns the key of the entries for calls of this Form with these constants, in the autocast of this thread."""
+    key, autocast = form.make_key(constants) if constants else form.key, autocast_type()
+    return key if autocast is None else (autocast, key)
 
 
 _engines = weakref.WeakSet()

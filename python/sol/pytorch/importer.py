@@ -305,6 +305,8 @@ class _Importer:
 
     def _host(self, node, reason):
         """Adds a node that PyTorch computes, because of ``reason``. Raises Unsupported if PyTorch cannot do so in a program."""
+        if node.meta.get("autocast"):
+            raise Unsupported(f"{show_call(node)}: {reason}; inside of torch.autocast")
         try:
             written = _written_argument(node)
             function, inputs = make_function(node, bool(written), self._builder.formula)

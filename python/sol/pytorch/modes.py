@@ -4,7 +4,16 @@ A shortcut checks the same conditions (shortcut.py).
 """
 
 # Imported by name: after a network's run the caches are cold, and each lookup in another module's dict is a cache miss.
-from torch import Tensor, float32, get_default_dtype, is_autocast_enabled, is_grad_enabled
+from torch import (
+    Tensor,
+    bfloat16,
+    float16,
+    float32,
+    get_autocast_dtype,
+    get_default_dtype,
+    is_autocast_enabled,
+    is_grad_enabled,
+)
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
@@ -12,6 +21,14 @@ from torch.autograd import forward_ad
 from sol.pytorch.inputs import PLAIN_TENSORS
 
 GRADIENT = "a gradient is wanted"
+
+
+def autocast_type():
+    """Returns the type to which torch.autocast casts in this thread, or None if it is off.
+
+    A graph is valid for the autocast under which it was captured: its nodes have the types that autocast has chosen.
+    """
+    return get_autocast_dtype("cpu") if is_autocast_enabled("cpu") else None
 
 
 def find_mode(snapshot, leaves):
@@ -24,8 +41,8 @@ def find_mode(snapshot, leaves):
         or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
     ):
         return GRADIENT
-    if is_autocast_enabled("cpu"):
-        return "autocast is on"
+    if autocast_type() not in (None, bfloat16, float16):
+        return f"autocast to {autocast_type()} is on"
     if forward_ad._current_level >= 0:
         return "a forward-mode gradient is wanted"
     if peek_interpreter_stack() is not None:

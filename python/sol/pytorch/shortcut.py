@@ -37,7 +37,7 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     ):
         return None
     types = (torch.Tensor,) if entry.reads.asks_kinds else PLAIN_TENSORS
-    values, questions = _mode()
+    values, questions = _mode(entry.autocast)
     questions += [(function, (), answer) for function, answer in entry.reads.questions]
     # None stands for the module's own dict, which each call passes. The shortcut must not hold the module, which holds it.
     values += [(None, name, vars(module)[name]) for name in OWN_HOOKS]
@@ -47,18 +47,18 @@ def make_shortcut(module, guard, specs, entry, weights, selector=None):
     return _make((hook_guard, guard), mode, specs, plan, weights, selector, build)
 
 
-def make_graph_shortcut(guard, args, plan, weights, selector=None):
+def make_graph_shortcut(guard, args, plan, weights, autocast, selector=None):
     """Returns a _core.Shortcut for usual calls of a graph of torch.compile, or None if it cannot be made. Its result is the tuple
     of the graph's roots.
 
     ``args``: for each argument its TensorSpec; for a weight (weak reference, address); for a number (number, None); None for the
     batch size as an integer.
-    ``guard``: of the weights' values. The others are as in make_shortcut.
+    ``guard``: of the weights' values. ``autocast``: that of modes.autocast_type for the plan. The others are as in make_shortcut.
     """
     specs = [x for x in args if isinstance(x, TensorSpec)]
     if not CAN_VIEW or plan.debug or any(spec.dtype not in DTYPE_NAMES for spec in specs):
         return None
-    mode = (*map(tuple, _mode()), PLAIN_TENSORS)
+    mode = (*map(tuple, _mode(autocast)), PLAIN_TENSORS)
     build = tuple if plan.is_list else plan.build
     return _make((guard,), mode, args, plan, weights, selector, build)
 
@@ -83,19 +83,21 @@ def _describe(arg):
     return DTYPE_NAMES[arg.dtype], tuple(-1 if size is None else size for size in arg.shape)
 
 
-def _mode():
-    """Returns (values, questions) for _core.Shortcut: the conditions of plain inference, as in modes.py, and that the number
-    of threads has not changed. A variable is compared instead of a function where possible: that is faster."""
+def _mode(autocast):
+    """Returns (values, questions) for _core.Shortcut: the conditions of plain inference, as in modes.py, with this autocast, and
+    that the number of threads has not changed. A variable is compared instead of a function where possible: that is faster."""
     values = []
     questions = [
         (torch.is_grad_enabled, (), False),
-        (torch.is_autocast_enabled, ("cpu",), False),
+        (torch.is_autocast_enabled, ("cpu",), autocast is not None),
         (getattr(torch._C, "_is_tracing", is_tracing), (), False),
         (torch.get_num_threads, (), _core.threads()),
         (torch.get_default_dtype, (), torch.float32),
         (torch._C._len_torch_dispatch_stack, (), 0),
         (torch._C._len_torch_function_stack, (), 0),
     ]
+    if autocast is not None:
+        questions.append((torch.get_autocast_dtype, ("cpu",), autocast))
     if "_is_compiling_flag" in is_compiling.__globals__:
         values.append((is_compiling.__globals__, "_is_compiling_flag", False))
     else:

@@ -16,7 +16,8 @@ class Entry:
     SOL runs all calls. ``only``: the batch size to which the reason applies; None: all. ``is_first``: the reason may not
     apply after the first call. ``is_refused``: the model itself refuses such inputs. ``weights``: made at the first call. ``shortcut``: for usual calls, or None;
     ``shortcut_for``: the guard, weights, threads and selector that it was made for. ``breaks``: runs the module in several
-    graphs, as ``reason`` says why one does not suffice; or None.
+    graphs, as ``reason`` says why one does not suffice; or None. ``autocast``: that of the calls for which it applies
+    (modes.autocast_type).
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Entry:
         self.only = only
         self.is_first = is_first
         self.is_refused = is_refused
+        self.autocast = None
         self.weights = None
         self.shortcut = self.shortcut_for = None
 
@@ -56,7 +58,7 @@ class Entry:
 class State:
     """A module at the time of its last snapshot.
 
-    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of a Form and its constants: [Entry]}.
+    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of a Form, its constants and autocast: [Entry]}.
     ``origin``: the snapshot for which these were captured; it differs from ``snapshot`` in values and modes only.
     ``reason``: the reason why SOL must not run any call, or None.
     """
