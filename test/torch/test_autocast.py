@@ -64,8 +64,6 @@ def test_a_module_in_bfloat16():
     fast = sol.optimize(module, declare(x))
     with torch.no_grad(), cast(torch.bfloat16):
         assert_same(fast, module, x, torch.bfloat16)
-    with torch.no_grad(), cast(torch.float16):
-        assert_same(fast, module, x, torch.bfloat16)
 
 
 def test_the_types_alternate():
@@ -112,7 +110,7 @@ def test_inside_of_a_forward(compiles, outside):
 
 
 class Unknown(nn.Module):
-    """An operator that SOL does not have, on a product."""
+    """An operator that SOL does not have, on a product; inside of an autocast or not."""
 
     def __init__(self, inside):
         super().__init__()
@@ -120,23 +118,25 @@ class Unknown(nn.Module):
         self.inside = inside
 
     def forward(self, x):
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.inside):
-            return torch.linalg.matrix_exp(self.a(x)) + torch.matrix_exp(x)
+        if not self.inside:
+            return torch.special.bessel_j1(self.a(x).float())
+        with torch.autocast("cpu", torch.bfloat16):
+            return torch.special.bessel_j1(self.a(x).float())
 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_host_nodes(inside):
     """PyTorch computes an operator in the autocast of the call, so SOL refuses those inside of another one."""
     torch.manual_seed(0)
-    module, x = Unknown(inside).eval(), torch.randn(2, 4, 4) / 4
+    module, x = Unknown(inside).eval(), torch.randn(2, 4, 4)
     fast = sol.optimize(module, declare(x))
-    with torch.no_grad():
-        with torch.autocast("cpu", torch.bfloat16, enabled=not inside):
-            assert_close(fast(x), module(x), torch.bfloat16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=not inside):
+        assert_close(fast(x), module(x), torch.bfloat16)
     assert bool(sol.fallbacks(fast)) is inside
+    assert bool(sol.host_nodes(fast)) is not inside
 
 
-@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("kind", ["cnn", "volume"])
 def test_compile(kind):
     module, x = make(kind, torch.float32)
     fast = torch.compile(module, backend="sol")
@@ -168,6 +168,15 @@ class Recurrent(nn.Module):
         return self.gru(self.lstm(x)[0])[0]
 
 
+class Cells(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru, self.rnn = nn.LSTMCell(6, 8), nn.GRUCell(8, 4), nn.RNNCell(4, 4)
+
+    def forward(self, x):
+        return self.rnn(self.gru(self.lstm(x)[0]))
+
+
 class Sums(nn.Module):
     """Layers that autocast computes in float32, and sums of both types."""
 
@@ -188,7 +197,8 @@ class Sums(nn.Module):
 
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
-    "kind, shape", [(Attention, (3, 6, 16)), (Recurrent, (3, 5, 6)), (Sums, (3, 6, 6))]
+    "kind, shape",
+    [(Attention, (3, 6, 16)), (Recurrent, (3, 5, 6)), (Cells, (3, 6)), (Sums, (3, 6, 6))],
 )
 def test_other_layers(kind, shape, compiles):
     torch.manual_seed(0)
@@ -205,8 +215,9 @@ def test_other_layers(kind, shape, compiles):
 def test_weights_change():
     module, x = make("cnn", torch.float32)
     fast = sol.optimize(module, declare(x))
-    with torch.no_grad(), cast(torch.bfloat16):
-        assert_same(fast, module, x, torch.bfloat16)
-        for p in module.parameters():
-            p.mul_(1.5)
-        assert_same(fast, module, x, torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(3):
+            with cast(torch.bfloat16):  # PyTorch keeps cast weights until its end
+                assert_same(fast, module, x, torch.bfloat16)
+            for p in module.parameters():
+                p.mul_(1.5)

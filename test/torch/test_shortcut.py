@@ -160,6 +160,11 @@ def test_modes(fast, net, x):
     assert_takes_it(fast, x)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert fast(x).dtype == torch.bfloat16
+        with count_engine_calls(fast) as count:
+            assert fast(x).dtype == torch.bfloat16
+        assert count == [0]
+    with torch.no_grad():
+        assert fast(x).dtype == torch.float32
     assert_takes_it(fast, x)
     with torch.no_grad(), forward_ad.dual_level():
         assert_equal(fast(x), net(x))
@@ -168,7 +173,7 @@ def test_modes(fast, net, x):
     assert_runs_nothing_early(fast, x)
     fast.eval()
     assert_takes_it(fast, x)
-    assert sum(sol.fallbacks(fast).values()) == 4
+    assert sum(sol.fallbacks(fast).values()) == 3
 
 
 def assert_runs_nothing_early(fast, x):

@@ -31,6 +31,7 @@ from sol.pytorch.inputs import (
     has_open_dims,
     name_sizes,
 )
+from sol.pytorch.modes import autocast_type
 from sol.pytorch.reads import Reads
 from sol.pytorch.replaced import replaced_code
 from sol.pytorch.structure import Call, Made, flatten
@@ -54,6 +55,9 @@ MAX_KNOWN = 1024
 
 # Operators whose third argument, ``train``, says whether they are on.
 DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
+
+# Operators whose results have other types than their nodes under torch.autocast: PyTorch's kernels for them cast inside.
+RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 # Types of constants that a result may contain besides tensors. They are immutable, so all calls may return one object.
 UNCHANGING = (
@@ -282,6 +286,7 @@ def _capture_sizes(model, specs, structure, sizes):
             _check_runs(flat, examples, tensors)
             raise Broken(str(error)) from error
     _inline_autocasts(exported)
+    _check_autocast(exported)
     memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
@@ -342,6 +347,15 @@ def _inline_autocasts(exported):
         graph.erase_node(call)
         graph.erase_node(part)
     root.recompile()
+
+
+def _check_autocast(exported):
+    """Raises CannotCapture for an operator whose types under torch.autocast are unknown."""
+    is_on = autocast_type() is not None
+    for node in exported.graph.nodes:
+        packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        if packet in RECURRENT and (is_on or node.meta.get("autocast")):
+            raise CannotCapture(f"{packet} under torch.autocast")
 
 
 def _remove_dropouts(exported):
@@ -405,6 +419,7 @@ def capture_graph(module, specs, shapes, sizes, named):
     with LOCK, compile_lock, torch.no_grad(), quiet():
         exported = _export(flat, examples, _find_open(specs, shapes))
     _inline_autocasts(exported)
+    _check_autocast(exported)
     memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
