@@ -16,7 +16,7 @@
 
 /* The cost model has the form of linear.c's: the times of reading the weight and of multiplying. */
 static const double multiply_efficiency = 0.85;
-static const double core_bytes_per_s = 45e9;
+static const double core_bytes_per_s = 45e9, widening_bytes_per_s = 30e9;
 static const double memory_bytes_per_s = 60e9;
 
 static const char *refuse(const struct dnn_problem *problem) {
@@ -67,7 +67,8 @@ static void make_plan(struct dnn_plan *plan) {
     plan->scratch_size = (size_t)(plan->param[BF16_ROWS] * BF16_STRIDE * 4);
 
     const double threads = problem->threads, batch = (double)max_i64(1, problem->batch_hint);
-    const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);
+    const double bytes_per_s = fmin(
+        threads * (has_pairs(plan) ? core_bytes_per_s : widening_bytes_per_s), memory_bytes_per_s);
     const double rate = multiply_efficiency * dnn_flops_per_s(plan->kernels) * threads;
     const double products = 2.0 * batch * problem->c * problem->k;
     plan->cost =
