@@ -46,7 +46,7 @@ FOLDERS = {
     "src/device/cpu": 410,
     "src/device/null": 90,
     "src/device/ref": 1350,
-    "src/dfp": 4440,
+    "src/dfp": 4900,
     "src/dnn": 4600,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,

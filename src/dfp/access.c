@@ -32,7 +32,7 @@ const char *print_suffix(const struct value *v) {
     return dtype == SOL_F32 ? "" : dtype == SOL_BOOL ? "_truth" : suffixes[dtype];
 }
 
-static void print_pointer(struct printer *p, const struct value *v) {
+void print_pointer(struct printer *p, const struct value *v) {
     enum sol_dtype dtype = nest_stored_type(v);
     print_need_types(p, dtype != SOL_F32);
     if (!nest_in_scratch(v)) text_add(p->text, "p%d", v->ptr);
@@ -60,11 +60,20 @@ static bool find_step(const struct printer *p, const struct affine *offset, int 
     return true;
 }
 
+/* Each iteration of a strip has its own scratch. */
+static void print_strip(struct printer *p, const struct value *v) {
+    struct nest *nest = p->nest;
+    if (size_is(nest->strip, 0) || !nest_in_scratch(v)) return;
+    int row = nest->grid.at[nest->grid.n - 1];
+    text_add(p->text, " + (i%d - i%d_first) * a%d", row, row, nest_arg(nest, &v->scratch_step));
+}
+
 static void print_address(struct printer *p, const struct value *v, const struct affine *offset) {
     print_pointer(p, v);
     text_add(p->text, " + ");
     /* If the grid runs over lanes, scratch holds a vector per value, so its offsets have no term in the lane. */
     print_sum(p, offset, false, false, -1);
+    print_strip(p, v);
 }
 
 /* An element of f32; elements of other types are widened: get_u8(address). */
@@ -75,6 +84,7 @@ static void print_element(struct printer *p, const struct value *v, const struct
     print_pointer(p, v);
     text_add(p->text, widens ? " + " : "[");
     print_sum(p, offset, in_lane, false, -1);
+    print_strip(p, v);
     text_add(p->text, widens ? ")" : "]");
 }
 
@@ -86,19 +96,20 @@ static void print_first(struct printer *p, const struct value *v, const struct a
     text_add(p->text, *suffix ? ")" : ")[0]");
 }
 
-/* A vector whose lanes lie `step` apart. */
+/* A vector whose lanes lie `step` apart. Behind a row with margins, the lanes that are not used can be read. */
 static void print_vector_load(struct printer *p, const struct value *v, const struct affine *offset,
                               const struct size *step) {
     const char *suffix = print_suffix(v);
-    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !p->partial && !*suffix;
+    bool dense = size_is(*step, 1), second = size_is(*step, 2) && !*suffix;
+    bool partial = p->partial && !(value_has_margins(v) && (dense || second));
     const char *name = dense ? "load" : second ? "gather2" : "gather";
-    text_add(p->text, "%s%s%s(", name, p->partial ? "_part" : "", suffix);
+    text_add(p->text, "%s%s%s(", name, partial ? "_part" : "", suffix);
     print_address(p, v, offset);
     if (!dense && !second) {
         text_add(p->text, ", ");
         print_size(p, step, false);
     }
-    text_add(p->text, p->partial ? ", n)" : ")");
+    text_add(p->text, partial ? ", n)" : ")");
 }
 
 /* A loop over lanes, for loads that have no simpler form. The vector v<id> is declared already. */
@@ -162,18 +173,9 @@ static void print_edge_test(struct printer *p, const struct item *item, int lane
     }
 }
 
-/* if (conditions hold in the first and the last lane) v = load(...); else v = load_lanes(..., from, to); */
-static void print_edge_load(struct printer *p, const struct item *item, int lane,
-                            const struct size *step) {
+static void print_clipped_load(struct printer *p, const struct item *item, int lane,
+                               const struct size *step) {
     const struct node *n = item->node;
-    print_line(p, "if (");
-    print_edge_test(p, item, lane);
-    text_add(p->text, ") {\n");
-    print_line(p, "    v%d = ", n->id);
-    print_vector_load(p, n->from, n->offset, step);
-    text_add(p->text, ";\n");
-    print_line(p, "} else {\n");
-    p->indent++;
     print_lane_range(p, item, lane);
     print_line(p, "v%d = load_lanes%s(", n->id, print_suffix(n->from));
     print_address(p, n->from, n->offset);
@@ -182,6 +184,26 @@ static void print_edge_load(struct printer *p, const struct item *item, int lane
     text_add(p->text, ", ");
     print_number(p, n->reg, n->fill, false);
     text_add(p->text, ", from, to);\n");
+}
+
+/* if (conditions hold in the first and the last lane) v = load(...); else v = load_lanes(..., from, to); in a version for windows that
+ * extend beyond the edge only the latter, without the test. */
+static void print_edge_load(struct printer *p, const struct item *item, int lane,
+                            const struct size *step) {
+    const struct node *n = item->node;
+    if (!p->is_edge) {
+        print_line(p, "if (");
+        print_edge_test(p, item, lane);
+        text_add(p->text, ") {\n");
+        print_line(p, "    v%d = ", n->id);
+        print_vector_load(p, n->from, n->offset, step);
+        text_add(p->text, ";\n");
+        print_line(p, "} else {\n");
+    } else {
+        print_line(p, "{\n");
+    }
+    p->indent++;
+    print_clipped_load(p, item, lane, step);
     p->indent--;
     print_line(p, "}\n");
 }
@@ -232,11 +254,22 @@ static void print_vector_item(struct printer *p, const struct item *item) {
     }
 }
 
+/* The item without the conditions that hold here. */
+static struct item drop_known(struct printer *p, const struct item *item) {
+    struct item open = *item;
+    open.n_ranges = 0;
+    open.range = ARENA_ARRAY(p->nest->arena, const struct range *, item->n_ranges);
+    for (int i = 0; i < item->n_ranges; i++)
+        if (!print_is_known(p, item->range[i])) open.range[open.n_ranges++] = item->range[i];
+    return open;
+}
+
 /*
  * The cheapest of: a scalar, a splat, a vector, a gather, a loop over lanes. Conditions are tested
  * once if they are the same in all lanes, else in the first and the last lane if possible, else in each.
  */
-void print_load(struct printer *p, const struct item *item) {
+void print_load(struct printer *p, const struct item *guarded) {
+    const struct item open = drop_known(p, guarded), *item = &open;
     const struct node *n = item->node;
     if (print_is_vector(p, n->deps)) {
         print_vector_item(p, item);
@@ -257,8 +290,15 @@ static void print_truth(struct printer *p, const struct item *item, bool in_lane
     text_add(p->text, ") ? 1.0f : 0.0f;\n");
 }
 
-void print_range(struct printer *p, const struct item *item) {
+void print_range(struct printer *p, const struct item *guarded) {
+    const struct item open = drop_known(p, guarded), *item = &open;
     const struct node *n = item->node;
+    if (!item->n_ranges) {
+        print_declaration(p, n);
+        print_number(p, REG_F32, 1, print_is_vector(p, n->deps));
+        text_add(p->text, ";\n");
+        return;
+    }
     if (!print_is_vector(p, n->deps)) {
         print_declaration(p, n);
         print_truth(p, item, false);

@@ -59,6 +59,10 @@ static const struct affine *join_pairs(struct nest *nest, const struct affine *s
 static const struct affine *find_offset(struct nest *nest, const struct value *v,
                                         const struct affine *const *index) {
     const struct affine *sum = affine_const(nest, size_const(v->scratch));
+    if (value_has_margins(v))
+        sum = affine_add(
+            nest, sum,
+            affine_const(nest, size_scale(v->stride[v->tensor->rank - 1], v->margins.before)));
     for (int d = 0; d < v->tensor->rank; d++) {
         const struct affine *x = index[d];
         if (value_is_single(v, d)) continue;

@@ -262,6 +262,14 @@ static bool is_windowed(const struct nest *nest, const struct node *reduce) {
     return true;
 }
 
+/* Do all bounds of the reduction's loops change linearly with `var`? Only then are the active columns of a strip a range. */
+static bool has_linear_bounds(const struct nest *nest, const struct block *outer, int var) {
+    for (const struct block *b = outer; b; b = nest_inner_loop(b))
+        for (int i = 0; i < b->n_clips; i++)
+            if (!is_linear(nest, b->clip[i]->x, var)) return false;
+    return true;
+}
+
 /* Does the loop run in strips? */
 static bool is_strip(const struct encoder *e, const struct block *b) {
     if (e->strip >= 0 || b->is_guard || b->scans.n) return false;
@@ -269,7 +277,9 @@ static bool is_strip(const struct encoder *e, const struct block *b) {
     for (int i = 0; i < b->items.n; i++) {
         const struct item *item = &b->items.at[i];
         if (item->kind == ITEM_LOOP) return false;
-        if (item->kind == ITEM_REDUCE && !is_windowed(e->nest, item->node)) return false;
+        if (item->kind != ITEM_REDUCE) continue;
+        if (!is_windowed(e->nest, item->node)) return false;
+        if (!has_linear_bounds(e->nest, item->block, b->var)) return false;
     }
     return true;
 }
@@ -407,6 +417,24 @@ static void encode_constants(struct encoder *e) {
     }
 }
 
+static void encode_margins(struct encoder *e) {
+    const struct nest *nest = e->nest;
+    int64_t count = 0;
+    e->words.at[HEAD_MARGINS] = e->words.n;
+    for (int i = 0; i < nest->values.n; i++) count += value_has_margins(&nest->values.at[i]);
+    put(e, count);
+    for (int i = 0; i < nest->values.n; i++) {
+        const struct value *v = &nest->values.at[i];
+        if (!value_has_margins(v)) continue;
+        struct size at, n;
+        nest_place(nest, v, &at, &n);
+        put(e, reg_of(v->tensor->dtype));
+        put(e, size_value(at));
+        put_double(e, v->margins.fill);
+        put(e, size_value(n));
+    }
+}
+
 void nest_encode(struct nest *nest, const void **code, size_t *size) {
     struct encoder e = {.nest = nest, .strip = -1};
     for (int i = 0; i < HEAD_WORDS; i++) put(&e, 0);
@@ -414,6 +442,7 @@ void nest_encode(struct nest *nest, const void **code, size_t *size) {
     e.words.at[HEAD_TILE] = round_up(nest->scratch_size, 16);
     encode_vars(&e);
     encode_grid(&e);
+    encode_margins(&e);
     e.words.at[HEAD_BODY] = e.words.n;
     encode_items(&e, nest->body, nest->body->items.n);
     put(&e, CODE_END);

@@ -50,7 +50,8 @@ enum {
     HEAD_VARS,      /* offset of: n, n times (kind, sum offset or 0, divisor size) */
     HEAD_GRID,      /* offset of: n, n times (variable, extent size), chunks size, chunk size */
     HEAD_CONSTANTS, /* offset of: n, n times (register, reg, double) */
-    HEAD_BODY,      /* offset of the first instruction */
+    HEAD_MARGINS, /* offset of: n, n times (reg, offset in scratch in elements, double, number of elements) */
+    HEAD_BODY, /* offset of the first instruction */
     HEAD_WORDS,
 };
 

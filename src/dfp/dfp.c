@@ -33,15 +33,16 @@ static void check_epilogue(struct nest *nest) {
 
 /* From layers to addresses, or to nest->refusal. Clustering needs no more and passes NULL for `storage`; dfp_generate
  * continues with loops, blocks and text. */
-static struct nest *build(struct arena *arena, const struct cluster *cluster,
-                          const struct storage *storage, int lanes, bool may_materialize,
-                          bool has_free_outputs) {
+static struct nest *build_as(struct arena *arena, const struct cluster *cluster,
+                             const struct storage *storage, int lanes, bool may_materialize,
+                             bool has_free_outputs, bool splits_windows) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
     nest->arena = arena;
     nest->lanes = lanes;
     nest->tile = cluster->tile;
     nest->may_materialize = may_materialize && !cluster->tile;
     nest->has_free_outputs = has_free_outputs;
+    nest->splits_windows = splits_windows;
     nest->refuses_waste = !storage;
     nest_fuse(nest, cluster, storage);
     if (!nest->refusal) nest_lower(nest);
@@ -52,6 +53,16 @@ static struct nest *build(struct arena *arena, const struct cluster *cluster,
     if (!nest->refusal) nest_address(nest);
     if (!nest->refusal && nest->tile) check_epilogue(nest);
     return nest;
+}
+
+/* Windows are split, unless the cluster is refused then: their rows may be too large for scratch. */
+static struct nest *build(struct arena *arena, const struct cluster *cluster,
+                          const struct storage *storage, int lanes, bool may_materialize,
+                          bool has_free_outputs) {
+    struct nest *nest =
+        build_as(arena, cluster, storage, lanes, may_materialize, has_free_outputs, true);
+    if (!nest->refusal || !nest->has_rows) return nest;
+    return build_as(arena, cluster, storage, lanes, may_materialize, has_free_outputs, false);
 }
 
 static int find_lanes(const struct cluster *cluster) {

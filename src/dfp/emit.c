@@ -3,8 +3,8 @@
  *
  *   nest->body  ->  [this file], print.c  ->  text of SOL_KERNEL; sizes go to nest->args
  *
- * A loop over lanes is printed twice: for whole vectors, and for the rest. So are the loops of a window: for
- * windows inside the image, and for windows that extend beyond its edge.
+ * A loop over lanes is printed twice: for whole vectors, and for the rest. So is a loop with windows in its body: for
+ * windows inside the image, and for windows that may extend beyond its edge (inner.c).
  *
  * relu(x) + 1 on dense memory becomes, without the declarations:
  *
@@ -65,15 +65,63 @@ static void print_body(struct printer *p, const struct block *b) {
     print_line(p, "}\n");
 }
 
+/* Is the loop limited to the iterations in which its conditions hold? */
+static bool is_clipped(const struct printer *p, const struct block *b) {
+    for (int i = 0; i < b->n_clips; i++)
+        if (!print_is_known(p, b->clip[i])) return true;
+    return false;
+}
+
 static void print_end(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     if (b->is_row) text_add(p->text, "row_end");
-    else if (b->n_clips && !p->interior) text_add(p->text, "i%d_end", b->var);
+    else if (is_clipped(p, b)) text_add(p->text, "i%d_end", b->var);
     else print_size(p, &v->extent, v->is_window);
 }
 
+/* The first iteration: the start of the tasks' row, the first tap inside the image, or 0. */
+static void print_begin(struct printer *p, const struct block *b) {
+    if (b->is_row) text_add(p->text, "row");
+    else if (is_clipped(p, b)) text_add(p->text, "i%d_begin", b->var);
+    else text_add(p->text, "0");
+}
+
+/* The loop's body. If `n_known` conditions hold in inner iterations, in two versions; `width` is the text of the number of iterations
+ * that it computes at once. */
+static void print_versions(struct printer *p, const struct block *b, int n_known,
+                           const char *width) {
+    if (!n_known) {
+        print_body(p, b);
+        return;
+    }
+    p->indent++;
+    print_line(p, "if (i%d >= i%d_inner && i%d + %s <= i%d_outer) {\n", b->var, b->var, b->var,
+               width, b->var);
+    print_body(p, b);
+    print_line(p, "else {\n");
+    const int all = p->known.n;
+    p->known.n -= n_known;
+    p->is_edge = true;
+    print_body(p, b);
+    p->is_edge = false;
+    p->known.n = all;
+    p->indent--;
+    print_line(p, "}\n");
+}
+
+/* The number of conditions that hold in the loop's inner iterations; declares the bounds of these. */
+static int begin_inner(struct printer *p, const struct block *b) {
+    const int n = print_find_known(p, b);
+    if (!n) return 0;
+    print_line(p, "int64_t i%d_inner = 0, i%d_outer = ", b->var, b->var);
+    print_end(p, b);
+    text_add(p->text, ";\n");
+    print_inner_bounds(p, b, n);
+    return n;
+}
+
 /* The partial version: the n < LANES iterations behind the last whole vector. */
-static void print_rest(struct printer *p, const struct block *b) {
+static void print_rest(struct printer *p, const struct block *b, int n_known) {
     print_line(p, "if (i%d < ", b->var);
     print_end(p, b);
     text_add(p->text, ") {\n");
@@ -81,7 +129,7 @@ static void print_rest(struct printer *p, const struct block *b) {
     print_end(p, b);
     text_add(p->text, " - i%d);\n", b->var);
     p->partial = true;
-    print_body(p, b);
+    print_versions(p, b, n_known, "n");
     p->partial = false;
 }
 
@@ -111,7 +159,7 @@ static void print_sums(struct printer *p, const struct block *b) {
 }
 
 static void print_lanes_loop(struct printer *p, const struct block *b) {
-    int lane = p->lane;
+    int lane = p->lane, n_known = begin_inner(p, b);
     print_sums(p, b);
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
@@ -119,17 +167,10 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     print_line(p, "for (; i%d + LANES <= ", b->var);
     print_end(p, b);
     text_add(p->text, "; i%d += LANES) {\n", b->var);
-    print_body(p, b);
-    if (p->nest->lanes > 1) print_rest(p, b);
+    print_versions(p, b, n_known, "LANES");
+    if (p->nest->lanes > 1) print_rest(p, b, n_known);
     p->lane = lane;
-}
-
-/* The first iteration: the start of the tasks' row, the first tap inside the image, or 0. */
-static void print_begin(struct printer *p, const struct block *b) {
-    bool clipped = b->n_clips && !p->interior;
-    if (b->is_row) text_add(p->text, "row");
-    else if (clipped) text_add(p->text, "i%d_begin", b->var);
-    else text_add(p->text, "0");
+    p->known.n -= n_known;
 }
 
 static void print_guard(struct printer *p, const struct block *b) {
@@ -139,19 +180,34 @@ static void print_guard(struct printer *p, const struct block *b) {
     print_body(p, b);
 }
 
-static void print_loop(struct printer *p, const struct block *b) {
-    if (b->is_guard) {
-        print_guard(p, b);
-        return;
-    }
-    if (b->is_lanes) {
-        print_line(p, "{\n");
-        p->indent++;
-        print_lanes_loop(p, b);
-        p->indent--;
-        print_line(p, "}\n");
-        return;
-    }
+static void print_item(struct printer *p, const struct item *item);
+
+/* One stage's loop for all iterations of a strip, with the values from in front of it that it may need. */
+static void print_strip_stage(struct printer *p, const struct block *b, int stage) {
+    print_line(p, "for (int64_t i%d = i%d_first; i%d < i%d_last; i%d++) {\n", b->var, b->var,
+               b->var, b->var, b->var);
+    p->indent++;
+    for (int i = 0; i <= stage; i++)
+        if (i == stage || b->items.at[i].kind != ITEM_LOOP) print_item(p, &b->items.at[i]);
+    p->indent--;
+    print_line(p, "}\n");
+}
+
+/* for (i1_first = row; i1_first < row_end; i1_first += strip) { for (i1 ..) first stage; for (i1 ..) second stage; } */
+static void print_strips(struct printer *p, const struct block *b) {
+    const int var = b->var, strip = nest_arg(p->nest, &p->nest->strip);
+    print_line(p, "for (int64_t i%d_first = row; i%d_first < row_end; i%d_first += a%d) {\n", var,
+               var, var, strip);
+    p->indent++;
+    print_line(p, "const int64_t i%d_last = min_int(i%d_first + a%d, row_end);\n", var, var, strip);
+    for (int i = 0; i < b->items.n; i++)
+        if (b->items.at[i].kind == ITEM_LOOP) print_strip_stage(p, b, i);
+    p->indent--;
+    print_line(p, "}\n");
+}
+
+static void print_single_loop(struct printer *p, const struct block *b) {
+    const int n_known = begin_inner(p, b);
     if (b->scans.n) print_line(p, "{\n");
     print_sums(p, b);
     print_line(p, "for (int64_t i%d = ", b->var);
@@ -159,8 +215,29 @@ static void print_loop(struct printer *p, const struct block *b) {
     text_add(p->text, "; i%d < ", b->var);
     print_end(p, b);
     text_add(p->text, "; i%d++) {\n", b->var);
-    print_body(p, b);
+    print_versions(p, b, n_known, "1");
     if (b->scans.n) print_line(p, "}\n");
+    p->known.n -= n_known;
+}
+
+static void print_loop(struct printer *p, const struct block *b) {
+    if (b->is_guard) {
+        print_guard(p, b);
+        return;
+    }
+    if (b->is_row && !size_is(p->nest->strip, 0)) {
+        print_strips(p, b);
+        return;
+    }
+    if (!b->is_lanes) {
+        print_single_loop(p, b);
+        return;
+    }
+    print_line(p, "{\n");
+    p->indent++;
+    print_lanes_loop(p, b);
+    p->indent--;
+    print_line(p, "}\n");
 }
 
 /* ---- Reductions ---- */
@@ -178,43 +255,10 @@ static void print_clips(struct printer *p, const struct block *b) {
     }
 }
 
-/* Prints the test that no loop is clipped. */
-static void print_interior_test(struct printer *p, const struct block *outer) {
-    const char *and = "if (";
-    print_line(p, "");
-    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
-        if (!b->n_clips) continue;
-        text_add(p->text, "%si%d_begin == 0 && i%d_end == ", and, b->var, b->var);
-        print_size(p, &p->nest->var[b->var].extent, p->nest->var[b->var].is_window);
-        and = " && ";
-    }
-    text_add(p->text, ") {\n");
-}
-
-/* Clipped loops are printed twice. Windows inside the image have the full, constant extents, so that the C compiler unrolls the
- * loops; other windows run from i<k>_begin to i<k>_end. */
 static void print_loops(struct printer *p, const struct block *outer) {
-    bool interior = p->interior, clipped = false;
-    for (const struct block *b = outer; b; b = nest_inner_loop(b)) {
-        clipped |= b->n_clips > 0;
-        if (b->n_clips) print_clips(p, b);
-    }
-    p->interior = true;
-    if (clipped) {
-        print_interior_test(p, outer);
-        p->indent++;
-        print_loop(p, outer);
-        p->indent--;
-        print_line(p, "} else {\n");
-        p->indent++;
-        p->interior = false;
-    }
+    for (const struct block *b = outer; b; b = nest_inner_loop(b))
+        if (is_clipped(p, b)) print_clips(p, b);
     print_loop(p, outer);
-    if (clipped) {
-        p->indent--;
-        print_line(p, "}\n");
-    }
-    p->interior = interior;
 }
 
 static bool has_lanes(const struct printer *p, const struct block *outer) {
@@ -253,16 +297,17 @@ static void print_reduce(struct printer *p, const struct item *item) {
                reg_suffix(n->reg), n->id, combine->name, reg_suffix(n->reg), n->id);
 }
 
-static void print_items(struct printer *p, const struct block *b) {
-    for (int i = 0; i < b->items.n; i++) {
-        const struct item *item = &b->items.at[i];
-        switch (item->kind) {
-        case ITEM_NODE: print_node(p, item); break;
-        case ITEM_REDUCE: print_reduce(p, item); break;
-        case ITEM_STORE: print_store(p, item); break;
-        case ITEM_LOOP: print_loop(p, item->block); break;
-        }
+static void print_item(struct printer *p, const struct item *item) {
+    switch (item->kind) {
+    case ITEM_NODE: print_node(p, item); break;
+    case ITEM_REDUCE: print_reduce(p, item); break;
+    case ITEM_STORE: print_store(p, item); break;
+    case ITEM_LOOP: print_loop(p, item->block); break;
     }
+}
+
+static void print_items(struct printer *p, const struct block *b) {
+    for (int i = 0; i < b->items.n; i++) print_item(p, &b->items.at[i]);
 }
 
 /* ---- The function ---- */
@@ -310,16 +355,43 @@ static void print_head(struct printer *p) {
     print_line(p, "    (void)tile;\n");
 }
 
+/* for (int64_t i = 0; i < a3; i++) tile[a2 + i] = neutral; for each value with margins. The stages only write between the margins, so
+ * once per call is enough. */
+static void print_value_margins(struct printer *p, const struct value *v) {
+    struct nest *nest = p->nest;
+    struct size *place = ARENA_ARRAY(nest->arena, struct size, 2);
+    const bool strip = !size_is(nest->strip, 0);
+    nest_place(nest, v, &place[0], &place[1]);
+    if (strip) print_line(p, "for (int64_t k = 0; k < a%d; k++)\n", nest_arg(nest, &nest->strip));
+    print_line(p, "for (int64_t i = 0; i < a%d; i++) ", nest_arg(nest, &place[1]));
+    print_pointer(p, v);
+    text_add(p->text, "[a%d + i", nest_arg(nest, &place[0]));
+    if (strip) text_add(p->text, " + k * a%d", nest_arg(nest, &v->scratch_step));
+    text_add(p->text, "] = ");
+    print_number(p, reg_of(v->tensor->dtype), v->margins.fill, false);
+    text_add(p->text, ";\n");
+}
+
+static void print_margins(struct printer *p) {
+    for (int i = 0; i < p->nest->values.n; i++)
+        if (value_has_margins(&p->nest->values.at[i]))
+            print_value_margins(p, &p->nest->values.at[i]);
+}
+
 /* Prints the body first, as this finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
-    struct text body;
-    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2, .interior = true};
+    struct text body, margins;
+    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2};
+    struct printer first = {.nest = nest, .text = &margins, .lane = -1, .indent = 1};
     text_init(&body, nest->arena);
+    text_init(&margins, nest->arena);
+    print_margins(&first);
     print_decoding(&p);
     print_items(&p, nest->body);
     if (nest->needs_types) text_add(text, DFP_NEEDS_TYPES);
     struct printer head = {.nest = nest, .text = text, .lane = -1};
     print_head(&head);
+    text_add_raw(text, margins.at, margins.size);
     print_line(&head, "    while (begin < end) {\n");
     text_add_raw(text, body.at, body.size);
     print_line(&head, "    }\n}\n");

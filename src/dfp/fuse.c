@@ -43,12 +43,28 @@ static void add_input(struct nest *nest, struct tensor *t) {
     v->expr = ir_define(nest->arena, l, &v->n_vars);
 }
 
+/* In front of the value that reads it. */
+static void add_row(struct nest *nest, const struct layer *l, struct expr *e) {
+    struct value made;
+    if (!nest_split_window(nest, e, l->out[0], &made)) return;
+    struct value *row = add_value(nest, made.tensor);
+    row->layer = l;
+    row->expr = made.expr;
+    row->n_vars = made.n_vars;
+    row->margins = made.margins;
+    nest->has_rows = true;
+}
+
 static void add_layer(struct nest *nest, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) add_input(nest, l->in[i]);
+    int n_vars;
+    struct expr *e = ir_define(nest->arena, l, &n_vars);
+    if (!e) nest_refuse(nest, "a layer without a point expression");
+    else add_row(nest, l, e);
     struct value *v = add_value(nest, l->out[0]);
     v->layer = l;
-    v->expr = ir_define(nest->arena, l, &v->n_vars);
-    if (!v->expr) nest_refuse(nest, "a layer without a point expression");
+    v->expr = e;
+    v->n_vars = n_vars;
 }
 
 static int position(const struct tensor *t, struct tensor *const *at, int n) {
@@ -71,7 +87,7 @@ static void add_values(struct nest *nest, const struct cluster *cluster,
     for (int i = 0; i < nest->values.n; i++) {
         struct value *v = &nest->values.at[i];
         find_pointer(v, cluster);
-        if (storage) v->stride = storage[v->tensor->id].stride;
+        if (storage && !value_has_margins(v)) v->stride = storage[v->tensor->id].stride;
     }
 }
 
@@ -207,7 +223,8 @@ bool nest_is_identity(const struct value *reader, const struct value *from,
 struct uses {
     const struct value *of, *reader;
     int elsewhere; /* loads at another point, or by a reader with another number of dims */
-    int windows;   /* loads by overlapping windows: each element is read several times */
+    int loads;
+    int windows; /* loads by overlapping windows: each element is read several times */
 };
 
 static int count_dims(const struct value *v) {
@@ -224,6 +241,7 @@ static void count_uses(struct uses *u, const struct expr *e, bool in_reduction) 
     in_reduction |= e->kind == EXPR_REDUCE;
     for (int i = 0; i < 3 && e->arg[i]; i++) count_uses(u, e->arg[i], in_reduction);
     if (e->kind != EXPR_LOAD || e->tensor != u->of->tensor) return;
+    u->loads++;
     u->elsewhere +=
         !nest_is_identity(u->reader, u->of, e) || count_dims(u->reader) != count_dims(u->of);
     for (int d = 0; d < e->n_index; d++) u->windows += in_reduction && is_sum(e->index[d]);
@@ -239,8 +257,10 @@ static bool is_worth_materializing(struct nest *nest, const struct value *v) {
         u.reader = &nest->values.at[i];
         const struct layer *l = u.reader->layer;
         if (!l || position(v->tensor, l->in, l->n_in) < 0) continue;
-        readers++;
+        u.loads =
+            0; /* a layer with a row (window.c) has two values, of which one loads its input */
         count_uses(&u, u.reader->expr, false);
+        readers += u.loads > 0;
     }
     if (u.windows && nest->refuses_waste)
         nest_refuse(nest, "a window would compute an expensive layer several times");

@@ -512,6 +512,16 @@ static void set_constants(struct machine *m) {
     }
 }
 
+static void set_margins(struct machine *m) {
+    m->pc = m->code + m->code[HEAD_MARGINS];
+    for (int64_t n = next(m); n > 0; n--) {
+        enum reg reg = (enum reg)next(m);
+        float *to = m->tile + next(m) * reg_floats(reg);
+        double value = read_double(m);
+        code_fill(reg, to, value, next(m));
+    }
+}
+
 /* Sets the grid's variables for the task `begin` and the tasks behind it that differ only in the chunk. Returns the number of
  * these tasks. */
 static int64_t begin_run(struct machine *m, int64_t begin, int64_t end) {
@@ -542,6 +552,7 @@ void dfp_interpret(const void *code, void *const *ptr, const int64_t *arg, char 
     m.tile = (float *)scratch;
     m.reg = m.tile + words[HEAD_TILE];
     set_constants(&m);
+    set_margins(&m);
     while (begin < end) {
         begin += begin_run(&m, begin, end);
         m.pc = words + words[HEAD_BODY];

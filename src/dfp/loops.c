@@ -332,8 +332,34 @@ static void plan_chunks(struct nest *nest) {
     nest->chunks.term[0].coef = ceil_div(coef, chunk);
 }
 
+/* ---- Strips ---- */
+
+#define STRIP_MAX 8
+#define STRIP_FLOATS (4 << 10) /* a part of L1 */
+
+/*
+ * Each stage computes several rows before the next stage does, if these are rows of windows in plain images. The windows' vectors overlap
+ * two stored ones, and processors cannot load such a vector before both are in the cache: they would wait in each row.
+ * Measured: a maximum of 5 by 5 values in images of 20 by 20 takes 57 us without strips, and 30 us with them.
+ */
+static void plan_strips(struct nest *nest) {
+    const int64_t size = round_up(nest->scratch_size, nest->lanes);
+    if (!nest->has_rows || nest->grid_lane || nest->lane_var >= 0 || !nest->grid.n) return;
+    for (int i = 0; i < nest->n_stages; i++)
+        if (!nest->stage[i].loops.n) return;
+    const int64_t rows = min_i64(STRIP_MAX, STRIP_FLOATS / size);
+    if (rows < 2) return;
+    nest->strip = size_const(rows);
+    nest->scratch_size = rows * size;
+    for (int i = 0; i < nest->values.n; i++) {
+        struct value *v = &nest->values.at[i];
+        v->scratch_step = size_const(size / reg_floats(reg_of(v->tensor->dtype)));
+    }
+}
+
 void nest_plan_loops(struct nest *nest) {
     plan_lanes(nest);
     if (nest->grid_lane) widen_scratch(nest);
+    plan_strips(nest);
     plan_chunks(nest);
 }

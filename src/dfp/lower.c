@@ -106,7 +106,7 @@ static struct node *make_load(struct nest *nest, struct value *v, const struct a
  * windows over such values are refused. */
 static struct node *load_root(struct nest *nest, struct value *v, const struct affine **index,
                               bool guarded) {
-    for (int d = 0; d < v->tensor->rank; d++) {
+    for (int d = 0; !value_has_margins(v) && d < v->tensor->rank; d++) {
         bool is_point = index[d] == nest_class_index(nest, v->dim_class[d]);
         bool is_bare = index[d]->n <= 1 && is_inside(nest, v, d, index[d]);
         if (!is_point && !is_bare) nest_refuse(nest, "a window over values of the same kernel");
@@ -136,7 +136,7 @@ static struct node *lower_load(struct nest *nest, const struct expr *e, const st
     const struct affine *index[SOL_MAX_RANK] = {0};
     const struct range *range[SOL_MAX_RANK];
     for (int d = 0; d < e->n_index; d++) index[d] = lower_index(nest, e->index[d], env);
-    int n = e->checked ? add_guards(nest, v, index, range) : 0;
+    int n = e->checked && !value_has_margins(v) ? add_guards(nest, v, index, range) : 0;
     if (!n) return lower_value(nest, v, index, guarded);
     if (!v->expr) return make_load(nest, v, index, true, e->fill);
     struct node *condition = make_range(nest, range, n);

@@ -1,7 +1,7 @@
 /*
  * The nest: the intermediate form of one kernel, between the layers' point expressions and the C text.
  *
- *   fuse.c    values, and which of them are roots; stage.c: stages, grid
+ *   fuse.c    values, and which of them are roots; window.c: windows in two steps; stage.c: stages, grid
  *   lower.c   expressions -> nodes; affine.c: their indices as sums of loop variables
  *   address.c indices -> offsets in memory or scratch
  *   loops.c   fewer loops, which of them runs over lanes, how the grid is cut into tasks
@@ -85,6 +85,12 @@ struct range {
 
 /* ---- Values: the tensors of a cluster ---- */
 
+/* Elements of scratch in front of and behind the last dim of a row of windows (window.c): they hold `fill`. All zero: none. */
+struct margins {
+    int64_t before, behind;
+    double fill;
+};
+
 /* How a value is computed follows from its fields:
  *   expr == NULL            loaded from memory
  *   !is_root                inlined: computed inside each reader
@@ -106,8 +112,11 @@ struct value {
     int ptr;                     /* index in dfp_kernel.ptr, or -1 */
     const struct size *stride;   /* per dim, in elements: in memory, or in scratch */
     int64_t scratch;             /* offset in scratch, in elements; 0 for values in memory */
-    struct node *node;           /* a root: its value at the point of its stage's loops */
-    const struct affine *at;     /* a root: the offset where it is stored, in elements */
+    int64_t scratch_length;      /* elements in scratch, with margins */
+    struct size scratch_step; /* elements from one iteration of a strip to the next: nest->strip */
+    struct margins margins;
+    struct node *node;       /* a root: its value at the point of its stage's loops */
+    const struct affine *at; /* a root: the offset where it is stored, in elements */
 };
 
 /* ---- Nodes ---- */
@@ -204,6 +213,8 @@ struct nest {
     bool may_materialize;  /* expensive values that several layers read may be materialized */
     bool needs_types;      /* the text calls functions of dfp/kernel_types.h */
     bool has_free_outputs; /* independent stages do not restrict the grid */
+    bool splits_windows;   /* windows of two dims are computed in two stages, if that is cheaper */
+    bool has_rows;         /* at least one window is */
     bool refuses_waste;    /* while clustering: refuse to compute expensive values several times */
     struct tensor *tile;   /* an epilogue works in place on this tensor; NULL: no epilogue */
 
@@ -234,6 +245,8 @@ struct nest {
     struct size chunks;   /* number of chunks of the last loop; a task computes one of them */
     struct size chunk;    /* iterations per chunk */
     int64_t scratch_size; /* floats */
+    struct size
+        strip; /* iterations of the grid's last loop that a stage computes before the next one does; 0: one */
     struct block *body;
     VEC(struct size) args;          /* what the kernel gets as arg[], as formulas */
     VEC(const struct size *) roles; /* per argument, the address of its size: nest_arg */
@@ -298,6 +311,9 @@ enum sol_dtype nest_stored_type(const struct value *v);
 void nest_fuse(struct nest *nest, const struct cluster *cluster, const struct storage *storage);
 void nest_find_stages(struct nest *nest);
 struct value *nest_find_value(struct nest *nest, const struct tensor *t);
+/* window.c. If `e`, the expression of y, has a window that is cheaper in two stages: makes it read `row`, a new value. */
+bool nest_split_window(struct nest *nest, struct expr *e, struct tensor *y, struct value *row);
+static inline bool value_has_margins(const struct value *v) { return v->margins.behind > 0; }
 /* Does `load`, in the expression of `reader`, read `from` at the reader's own point, in every dim? */
 bool nest_is_identity(const struct value *reader, const struct value *from,
                       const struct expr *load);
@@ -331,6 +347,8 @@ const struct block *nest_inner_loop(const struct block *b);
 /* The variable of a reduction that should run over lanes, if its stage has none; -1: none. */
 int nest_reduce_lane(struct nest *nest, const struct node *reduce);
 bool nest_in_scratch(const struct value *v);
+/* The place of a value in scratch, with its margins, in elements. */
+void nest_place(const struct nest *nest, const struct value *v, struct size *at, struct size *n);
 /* Does a value that depends on `deps` differ between lanes, if the variable `lane` (-1: none) runs over lanes? */
 static inline bool nest_is_vector(const struct nest *nest, uint64_t deps, int lane) {
     uint64_t lanes = lane >= 0 ? var_bit(lane) : 0;

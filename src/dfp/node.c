@@ -150,7 +150,8 @@ static bool find_known(const struct nest *nest, const struct node *n, double *ou
     switch (n->kind) {
     case NODE_CONST: *out = n->value; return true;
     case NODE_LOAD:
-        /* Values in scratch are not masked: their pad lanes hold what the stage has computed there. */
+        /* Values in scratch are not masked: their pad lanes hold what the stage has computed there. Margins hold their fill. */
+        if (value_has_margins(n->from) && n->from->margins.fill != 0) return false;
         if (n->from->is_root && !n->from->is_output)
             return node_known_in_pads(nest, n->from->node, out);
         /* If a guard fails, the load yields its fill value, which must be zero as well. */

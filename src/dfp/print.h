@@ -2,6 +2,7 @@
  * Printing C: what print.c (sums, arithmetic), access.c (loads, stores, conditions) and emit.c (loops, the function) share.
  *
  *   emit.c: blocks  ->  print.c: their items  ->  access.c: those that access memory  ->  printer->text
+ *                   ->  inner.c: which iterations of a loop have windows inside the image
  */
 #ifndef DFP_PRINT_H
 #define DFP_PRINT_H
@@ -14,8 +15,9 @@ struct printer {
     int lane;      /* the variable that runs over lanes here, -1: none */
     bool partial;  /* in the version of a loop's body for n < LANES lanes */
     bool unrolled; /* in the version of a reduction's body for its vector u */
-    bool interior; /* in the version of a reduction whose loops are not clipped */
+    bool is_edge;  /* in the version of a body for windows that may extend beyond the image's edge */
     int indent;
+    VEC(const struct range *) known; /* conditions that hold here: inner.c */
 };
 
 void print_line(struct printer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -38,6 +40,8 @@ bool print_is_vector(const struct printer *p, uint64_t deps); /* does it differ 
 const char *print_type(enum reg reg, bool vector);
 /* The suffix of functions that access memory: "" for f32, else "_u8", ... */
 const char *print_suffix(const struct value *v);
+void print_pointer(struct printer *p,
+                   const struct value *v); /* to its first element, or to scratch */
 /* "1" for functions of one value, "" for those of vectors. Portable C has no vectors of other types than f32. */
 const char *print_one(const struct printer *p, enum reg reg, bool vector);
 /* Notes that the text needs the functions of dfp/kernel_types.h, if `is_rare`. */
@@ -51,5 +55,12 @@ void print_node(struct printer *p, const struct item *item);
 void print_load(struct printer *p, const struct item *item);
 void print_range(struct printer *p, const struct item *item);
 void print_store(struct printer *p, const struct item *item);
+
+/* ---- inner.c ---- */
+bool print_is_known(const struct printer *p, const struct range *r);
+/* Adds the conditions of windows in the body of the loop that hold in its inner iterations to `known`. Returns their number. */
+int print_find_known(struct printer *p, const struct block *b);
+/* Raises i<k>_inner and lowers i<k>_outer of the text, so that the last n of `known` hold in the iterations between them. */
+void print_inner_bounds(struct printer *p, const struct block *b, int n);
 
 #endif

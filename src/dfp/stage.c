@@ -214,13 +214,22 @@ static struct size place_scratch(struct nest *nest, struct value *v) {
         int c = v->dim_class[d];
         if (c < 0 || (nest->grid_vars & var_bit(nest->class_var[c]))) continue;
         stride[d] = step;
-        step = size_mul(step, nest->var[nest->class_var[c]].extent);
+        struct size extent = nest->var[nest->class_var[c]].extent;
+        if (d == v->tensor->rank - 1)
+            extent = size_add(extent, size_const(v->margins.before + v->margins.behind));
+        step = size_mul(step, extent);
     }
     v->stride = stride;
     return step;
 }
 
 bool nest_in_scratch(const struct value *v) { return v->is_root && v->is_read && !v->is_output; }
+
+void nest_place(const struct nest *nest, const struct value *v, struct size *at, struct size *n) {
+    const int64_t width = nest->grid_lane ? nest->lanes : 1;
+    *at = size_const(v->scratch * width);
+    *n = size_const(v->scratch_length * width);
+}
 
 void nest_place_scratch(struct nest *nest) {
     nest->scratch_size = 0;
@@ -235,6 +244,7 @@ void nest_place_scratch(struct nest *nest) {
         }
         nest->scratch_size = round_up(nest->scratch_size, floats);
         v->scratch = nest->scratch_size / floats;
+        v->scratch_length = size_value(n);
         nest->scratch_size += round_up(size_value(n) * floats, nest->lanes);
     }
 }

@@ -61,17 +61,20 @@ struct expr *define_max_pool(struct define *d) {
 
 /* The number of taps that an average is divided by: those inside the input, or inside the padded input if padding counts.
  * Taps beyond the padding, which ceil mode allows, never count, as in PyTorch. */
-static struct expr *count_taps(struct define *d) {
+static struct expr *count_along(struct define *d, int axis) {
     const struct attr *a = &d->layer->attr;
-    struct expr *e = reduce_kernel(d, COMBINE_ADD);
-    struct expr *inside[2];
-    for (int i = 0; i < 2; i++) {
-        int64_t before = a->count_pad ? a->pad[i] : 0, behind = a->count_pad ? a->pad[2 + i] : 0;
-        struct size high = size_add(d->layer->in[0]->dim[2 + i], size_const(behind));
-        inside[i] = define_range(d, tap(d, i, 2 + i, e->first_var + i), size_const(-before), high);
-    }
-    e->arg[0] = CAST(d->type, BINARY(MUL, inside[0], inside[1]));
+    struct expr *e = define_reduce(d, COMBINE_ADD, 1, (struct size[]){size_const(a->kernel[axis])});
+    int64_t before = a->count_pad ? a->pad[axis] : 0, behind = a->count_pad ? a->pad[2 + axis] : 0;
+    struct size high = size_add(d->layer->in[0]->dim[2 + axis], size_const(behind));
+    e->arg[0] = CAST(
+        d->type, define_range(d, tap(d, axis, 2 + axis, e->first_var), size_const(-before), high));
     return e;
+}
+
+/* Rows and columns are counted apart, so that the rows of a row of windows are counted once. */
+static struct expr *count_taps(struct define *d) {
+    struct expr *rows = count_along(d, 0);
+    return BINARY(MUL, rows, count_along(d, 1));
 }
 
 /* Does every window count all its taps? Without `ceil`, all taps are inside the padded input. */
@@ -126,10 +129,16 @@ static struct adaptive adapt(struct define *d, int axis) {
     return a;
 }
 
-/* Is tap `var` inside its window, that is length - var >= 1? */
+/* Is tap `var` inside its window, that is var - length < 0? The condition becomes a bound of the loop over the taps. */
 static struct expr *inside(struct define *d, const struct adaptive *a, int var) {
-    const struct index *left = PLUS(a->length, TIMES(VAR(var), size_const(-1)));
-    return define_range(d, left, size_const(1), size_const(INT32_MAX));
+    const struct index *behind = PLUS(VAR(var), TIMES(a->length, size_const(-1)));
+    return define_range(d, behind, size_const(-((int64_t)1 << 60)), size_const(0));
+}
+
+static struct expr *count_inside(struct define *d, const struct adaptive *a) {
+    struct expr *count = define_reduce(d, COMBINE_ADD, 1, (struct size[]){a->longest});
+    count->arg[0] = CAST(d->type, inside(d, a, count->first_var));
+    return count;
 }
 
 /* The sum over windows of one length, divided by their number of taps. */
@@ -142,7 +151,7 @@ static struct expr *divide_by_taps(struct define *d, struct expr *sum, struct si
     return BINARY(DIV, sum, count);
 }
 
-/* A second reduction counts the taps of a window: expressions cannot convert the length, an index, to a float. */
+/* Further reductions count the taps of a window: expressions cannot convert the length, an index, to a float. */
 struct expr *define_adaptive_avg_pool(struct define *d) {
     struct adaptive rows = adapt(d, 0), columns = adapt(d, 1);
     struct expr *sum = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
@@ -158,10 +167,8 @@ struct expr *define_adaptive_avg_pool(struct define *d) {
     struct expr *guard =
         BINARY(MUL, inside(d, &rows, sum->first_var), inside(d, &columns, sum->first_var + 1));
     sum->arg[0] = SELECT(guard, value, C(0));
-    struct expr *count = reduce_window(d, COMBINE_ADD, rows.longest, columns.longest);
-    count->arg[0] = CAST(d->type, BINARY(MUL, inside(d, &rows, count->first_var),
-                                         inside(d, &columns, count->first_var + 1)));
-    return BINARY(DIV, sum, count);
+    struct expr *count = count_inside(d, &rows);
+    return BINARY(DIV, sum, BINARY(MUL, count, count_inside(d, &columns)));
 }
 
 /* ---- Reductions ---- */

@@ -144,20 +144,27 @@ static void make_along(struct gen *g, const char *kind, const char *attributes) 
 
 /* ---- Windows and reductions ---- */
 
+/* Rows shorter and longer than a vector, so that there are windows at both edges, and vectors without any. */
 static void make_pool(struct gen *g, const char *kind, const char *attributes) {
-    static const int counts[] = {1, 3, 16, 17};
+    static const int counts[] = {1, 3, 16, 17}, heights[] = {1, 2, 3, 5, 7, 13},
+                     widths[] = {1, 2, 3, 5, 7, 13, 16, 17, 20, 33, 70};
     struct random *r = g->random;
     char text[160];
-    int x = gen_random_image(g, RANDOM_PICK(r, counts)), most = 5;
-    if (g->value[x].dim[2] < most) most = (int)g->value[x].dim[2];
-    if (g->value[x].dim[3] < most) most = (int)g->value[x].dim[3];
-    int kh = random_int(r, 1, most), kw = random_int(r, 1, most);
+    const int64_t dim[] = {random_one_in(r, 6) ? 2 : g->batch, RANDOM_PICK(r, counts),
+                           RANDOM_PICK(r, heights), RANDOM_PICK(r, widths)};
+    const bool dilates = !strcmp(kind, "max_pool") && random_one_in(r, 4);
+    int x = gen_leaf(g, false, 4, dim, -1, 1), most = 5;
+    int kh = random_int(r, 1, (int)min_i64(most, dim[2])),
+        kw = random_int(r, 1, (int)min_i64(most, dim[3]));
     int ph = random_int(r, 0, kh / 2), pw = random_int(r, 0, kw / 2);
+    int dh = dilates && 2 * kh <= dim[2] ? 2 : 1, dw = dilates && 2 * kw <= dim[3] ? 2 : 1;
     int used =
         snprintf(text, sizeof text, "kernel=[%d,%d] stride=[%d,%d] pad=[%d,%d,%d,%d] ceil=%s", kh,
                  kw, random_int(r, 1, 3), random_int(r, 1, 3), ph, pw, ph, pw,
                  random_one_in(r, 2) ? "true" : "false");
     const char *more = random_one_in(r, 2) ? attributes : "";
+    if (dilates)
+        used += snprintf(text + used, sizeof text - (size_t)used, " dilation=[%d,%d]", dh, dw);
     snprintf(text + used, sizeof text - (size_t)used, " %s", more);
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }

@@ -441,15 +441,16 @@ static int count_text(const char *text, const char *word) {
 }
 
 /* Points outside of an image are not iterations of its loops: the bounds of the loops leave them out, also if a condition or a factor
- * in a product guards the load. So they take no time, and an infinite weight times 0 does not give NaN. */
+ * in a product guards the load. So they take no time, and an infinite weight times 0 does not give NaN. The columns of windows that
+ * are computed in two stages have no bounds: they read the margins of a row. */
 static void test_bounds(void) {
     static const struct {
         const char *layers;
         int n; /* loops with a bound */
     } windows[] = {
-        {"%1 = max_pool %0 kernel=[3,3] pad=[1,1,1,1]", 2},
-        {"%1 = avg_pool %0 kernel=[3,3] pad=[1,1,1,1] count_pad=false", 4},
-        {"%1 = adaptive_avg_pool %0 kernel=[4,3]", 2},
+        {"%1 = max_pool %0 kernel=[3,3] pad=[1,1,1,1]", 1},
+        {"%1 = avg_pool %0 kernel=[3,3] pad=[1,1,1,1] count_pad=false", 3},
+        {"%1 = adaptive_avg_pool %0 kernel=[4,3]", 6},
         {"%1 = param f32[24,24,3,3] \"p\"\n%2 = conv %0 %1 pad=[1,1,1,1]", 2},
     };
     for (int i = 0; i < COUNT(windows); i++) {
