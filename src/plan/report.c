@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const module_names[] = {"DFP",       "DNN",  "copy", "gather",
+static const char *const module_names[] = {"DFP",       "DNN",       "copy", "gather",
                                            "recurrent", "attention", "host", "view"};
 static const char *const module_colours[] = {"#cfe8cf", "#cfdcf0", "#f0e0c8", "#f0e0c8",
                                              "#cfdcf0", "#cfdcf0", "#f0cfd6", "#eeeeee"};

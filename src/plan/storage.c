@@ -8,8 +8,8 @@
  * concat that cannot be placed (it is the caller's, is placed already, or may be an alias) is copied into the output.
  *
  * Order: concats first, from the last to the first. So in a growing chain (cat(a, b), then cat(a, b, c)) the largest output
- * owns the memory, and each smaller one is the beginning of it. Then reshapes to outputs. Then all other layers in the model's order, so that a tensor
- * is decided after the tensor of which it may be an alias.
+ * owns the memory, and each smaller one is the beginning of it. Then reshapes to outputs. Then all other layers in the model's
+ * order, so that a tensor is decided after the tensor of which it may be an alias.
  *
  * Invariant: the memory of one sample is dense, in the layout's order; only the batch stride may be larger. What attention
  * reads and writes may have any strides (view.c).
@@ -199,7 +199,8 @@ static enum sol_status decide_concat(struct plan *plan, struct layer *l) {
 /* ---- Outputs ---- */
 
 /* Is the layer a reshape to an output of the model, whose input can be written there directly? Batches must agree, so that a part
- * of the batch is the same part of both. Host and recurrent layers set the storage of their outputs themselves. */
+ * of the batch is the same part of both. Host, recurrent and attention layers set the storage of their outputs themselves, and
+ * layers that move values are one copy with the reshape. */
 static bool can_be_written_through(const struct plan *plan, const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (l->kind != LAYER_reshape || !ir_is_output(plan->model, out) || storage_of(plan, out)->kind)
@@ -207,6 +208,7 @@ static bool can_be_written_through(const struct plan *plan, const struct layer *
     if (storage_of(plan, in)->kind || in->is_constant || ir_is_output(plan->model, in))
         return false;
     const struct layer *producer = in->producer;
+    if (producer->kind == LAYER_attention || movement_is_possible(producer)) return false;
     return keeps_batch(l) && layout_is_same_order(in, out) && !storage_is_dense(producer) &&
            !(layer_infos[producer->kind].traits & SOURCE) && !may_be_alias(plan, producer);
 }

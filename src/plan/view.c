@@ -26,8 +26,8 @@ void view_init(struct views *views, struct plan *plan) {
     for (int i = 0; i < m->updates.n; i++) views->may_be[m->updates.at[i].value->id] = false;
     for (int i = m->layers.n - 1; i >= 0; i--) {
         struct layer *l = m->layers.at[i];
-        const bool reads_views = l->kind == LAYER_attention ||
-                                 (moves_values(l) && views->may_be[l->out[0]->id]);
+        const bool reads_views =
+            l->kind == LAYER_attention || (moves_values(l) && views->may_be[l->out[0]->id]);
         for (int k = 0; k < l->n_in; k++) {
             VEC_PUSH(plan->arena, &views->readers[l->in[k]->id], l);
             if (!reads_views || l->in[k]->layout.block) views->may_be[l->in[k]->id] = false;
@@ -49,8 +49,8 @@ static bool reshape_strides(const struct tensor *in, const struct size *stride,
         if (size_is(in->dim[d], 1)) continue;
         struct size run = in->dim[d], done = size_const(1);
         const struct size step = stride[d];
-        for (; d > 0 && (size_is(in->dim[d - 1], 1) ||
-                         size_equal(stride[d - 1], size_mul(run, step)));
+        for (; d > 0 &&
+               (size_is(in->dim[d - 1], 1) || size_equal(stride[d - 1], size_mul(run, step)));
              d--)
             run = size_mul(run, in->dim[d - 1]);
         for (; i >= 0 && !size_equal(done, run); i--) {
@@ -124,8 +124,7 @@ bool view_set(const struct views *views, const struct layer *l) {
     struct storage *storage = views->plan->storage, to;
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (!moves_values(l) || in->id >= views->n || !views->may_be[out->id] || in->layout.block ||
-        !views->readers[out->id].n || in->producer->kind == LAYER_scalar ||
-        storage[out->id].kind)
+        !views->readers[out->id].n || in->producer->kind == LAYER_scalar || storage[out->id].kind)
         return false;
     if (!follow(l, &storage[in->id], &to) || !fits(views, out, &to)) return false;
     storage[out->id] = to;

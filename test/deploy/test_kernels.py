@@ -37,7 +37,10 @@ LAYERS = [
 def deploy(layer, shape, folder):
     """Deploys a layer as sources. Returns the module and an example. The pooling before the layer gives it a blocked input."""
     front = nn.MaxPool2d(2) if len(shape) == 4 else nn.Identity()
-    net, x = nn.Sequential(front, layer).eval(), torch.randn(shape, dtype=getattr(layer, "weight", torch.ones(1)).dtype)
+    net, x = (
+        nn.Sequential(front, layer).eval(),
+        torch.randn(shape, dtype=getattr(layer, "weight", torch.ones(1)).dtype),
+    )
     sol.deploy(net, [x], lib_name="Net", path=folder, target="c_source", device=sol.device.x86)
     return net, x
 
