@@ -183,8 +183,8 @@ SOL_ELEMENT(u8, uint8_t, int32_t)
     X(i64, int64_t, int64_t, vec_i64, CONVERTED) \
     X(i32, int32_t, int32_t, vec_i32, CONVERTED) \
     X(i16, int16_t, int32_t, vec_i32, CONVERTED) \
-    X(i8, int8_t, int32_t, vec_i32, CONVERTED)   \
-    X(u8, uint8_t, int32_t, vec_i32, CONVERTED)  \
+    X(i8, int8_t, int32_t, vec_i32, BYTES)       \
+    X(u8, uint8_t, int32_t, vec_i32, BYTES)      \
     X(f16, uint16_t, float, vec, SINGLY)         \
     X(bf16, uint16_t, float, vec, SINGLY)        \
     X(truth, uint8_t, float, vec, SINGLY)
@@ -258,8 +258,16 @@ static inline vec MUL(vec a, vec b) { return a * b; }
         for (int l = 0; l < LANES; l++) a[l] = name##1##s(a[l], b[l]);       \
         return a;                                                            \
     }
+#if LANES == 16 && defined __AVX512F__ && !defined __clang__
+static inline vec FLOOR(vec a) { return __builtin_ia32_rndscaleps_mask(a, 1, a, -1, 4); }
+static inline vec ROUND(vec a) { return __builtin_ia32_rndscaleps_mask(a, 0, a, -1, 4); }
+#elif LANES == 8 && defined __AVX2__
+static inline vec FLOOR(vec a) { return __builtin_ia32_roundps256(a, 1); }
+static inline vec ROUND(vec a) { return __builtin_ia32_roundps256(a, 0); }
+#else
 SOL_EACH1(FLOOR, , vec)
 SOL_EACH1(ROUND, , vec)
+#endif
 SOL_EACH1(SIN, , vec)
 SOL_EACH1(COS, , vec)
 SOL_EACH1(TAN, , vec)
@@ -348,6 +356,39 @@ SOL_LANES(MUL, , float, vec)
     static inline void store_##d(S *at, V v) {                                                  \
         *(mem_##d *)at = __builtin_convertvector(v, mem_##d);                                   \
     }
+/* gcc 12 converts between bytes and i32 one by one, but for storing with AVX-512. */
+#if LANES == 16 && defined __AVX512F__ && !defined __clang__
+typedef char sol_bytes __attribute__((vector_size(16), aligned(1), may_alias));
+static inline vec_i32 WIDEN_i8(const void *at) {
+    return (vec_i32)__builtin_ia32_pmovsxbd512_mask(*(const sol_bytes *)at, (vec_i32){0}, -1);
+}
+static inline vec_i32 WIDEN_u8(const void *at) {
+    return (vec_i32)__builtin_ia32_pmovzxbd512_mask(*(const sol_bytes *)at, (vec_i32){0}, -1);
+}
+#define SOL_NARROW(d, v) __builtin_convertvector(v, mem_##d)
+#define SOL_LOAD_BYTES SOL_LOAD_WIDENED
+#elif LANES == 8 && defined __AVX2__ && !defined __clang__
+typedef char sol_bytes __attribute__((vector_size(16)));
+typedef long long sol_half __attribute__((aligned(1), may_alias));
+typedef short sol_short __attribute__((vector_size(16)));
+typedef long long sol_pair __attribute__((vector_size(16)));
+static inline vec_i32 WIDEN_i8(const void *at) {
+    const sol_pair bytes = {*(const sol_half *)at, 0};
+    return (vec_i32)__builtin_ia32_pmovsxbd256((sol_bytes)bytes);
+}
+static inline vec_i32 WIDEN_u8(const void *at) {
+    const sol_pair bytes = {*(const sol_half *)at, 0};
+    return (vec_i32)__builtin_ia32_pmovzxbd256((sol_bytes)bytes);
+}
+#define SOL_NARROW(d, v) __builtin_convertvector(__builtin_convertvector(v, sol_short), mem_##d)
+#define SOL_LOAD_BYTES SOL_LOAD_WIDENED
+#else
+#define SOL_LOAD_BYTES SOL_LOAD_CONVERTED
+#endif
+#define SOL_LOAD_WIDENED(d, S, V)                                                               \
+    typedef S mem_##d __attribute__((vector_size(sizeof(S) * LANES), aligned(sizeof(S)), may_alias)); \
+    static inline V load_##d(const S *at) { return WIDEN_##d(at); }                             \
+    static inline void store_##d(S *at, V v) { *(mem_##d *)at = SOL_NARROW(d, v); }
 #define SOL_LOAD_SINGLY(d, S, V)                                                                \
     APART V load_##d(const S *at) {                                                             \
         V v = {0};                                                                              \

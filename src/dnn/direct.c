@@ -9,6 +9,7 @@
  */
 #include "dnn/direct.h"
 
+#include "base/size.h"
 #include "dnn/list.h"
 
 #include <math.h>
@@ -38,9 +39,21 @@ static bool keeps_groups(const int *map, int stored, int model, int groups) {
     return true;
 }
 
+static const char *refuse_types(const struct dnn_problem *problem) {
+    const bool is_float = problem->x_type == SOL_F32 && problem->w_type == SOL_F32;
+    if (is_float) return problem->y_type == SOL_F32 ? NULL : "y is not f32";
+    if ((problem->x_type != SOL_U8 && problem->x_type != SOL_I8) || problem->w_type != SOL_I8)
+        return "element types of x and the weight";
+    if (problem->x_plain) return "x of 8 bits is not blocked";
+    if (problem->prologue || problem->residual || problem->act) return "something is fused";
+    return problem->transposed ? "a transposed convolution of 8 bits" : NULL;
+}
+
 static const char *refuse(const struct dnn_problem *problem) {
     const int block = problem->groups * problem->lanes;
     if (problem->kind != DNN_CONV) return "not a convolution";
+    const char *reason = refuse_types(problem);
+    if (reason) return reason;
     if (problem->h < 1 || problem->w < 1 || problem->oh < 1 || problem->ow < 1)
         return "empty image";
     if (problem->y_plain) return "y is not blocked";
@@ -160,6 +173,9 @@ static int64_t count_channels(const struct dnn_plan *plan, int64_t c_block) {
     return n;
 }
 
+/* Are sums of weights packed in front of the weights? */
+static int64_t count_sums(const struct dnn_plan *plan) { return direct_unit(plan) > 1; }
+
 void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase) {
     const int64_t *param = plan->param;
     const int64_t channels = count_channels(plan, param[DIRECT_C_BLOCKS]);
@@ -173,7 +189,7 @@ void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase) 
             columns += direct_column(plan, phase->column, s, &offset);
         phase->tap = positions * param[DIRECT_C_BLOCKS];
         phase->n_taps = rows * columns * param[DIRECT_C_BLOCKS];
-        phase->weights = positions * channels * 2 * plan->problem.lanes;
+        phase->weights = (count_sums(plan) + positions * channels) * 2 * plan->problem.lanes;
         positions += rows * columns;
     }
 }
@@ -190,17 +206,18 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_Y_W] = pixelwise ? (int64_t)p->oh * p->ow : p->ow;
     param[DIRECT_OH] = ceil_div(param[DIRECT_Y_H], param[DIRECT_UP_H]);
     param[DIRECT_OW] = ceil_div(param[DIRECT_Y_W], param[DIRECT_UP_W]);
-    param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes;
-    param[DIRECT_STEP] = plan->kernels->step;
-    param[DIRECT_C_BLOCKS] = p->c / p->groups / param[DIRECT_BLOCK];
+    param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes / direct_unit(plan);
+    param[DIRECT_STEP] = direct_unit(plan) > 1 ? 1 : plan->kernels->step;
+    param[DIRECT_C_BLOCKS] = p->c / p->groups / (p->x_plain ? 1 : p->lanes);
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
     param[DIRECT_PANEL] = needs_panel(plan);
     param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], param[DIRECT_SW], param[DIRECT_DW]);
     param[DIRECT_TABLE] = round_up(direct_phases(plan) * (int64_t)sizeof(struct direct_phase) +
                                        direct_taps(plan) * (int64_t)sizeof(struct direct_tap),
                                    64);
-    param[DIRECT_PAIR] = count_channels(plan, param[DIRECT_C_BLOCKS]) * param[DIRECT_KH] *
-                         param[DIRECT_KW] * 2 * p->lanes;
+    param[DIRECT_PAIR] = (count_sums(plan) + count_channels(plan, param[DIRECT_C_BLOCKS]) *
+                                                 param[DIRECT_KH] * param[DIRECT_KW]) *
+                         2 * p->lanes;
 }
 
 /* Strides for x read in place. Each image row is a phase (neighbouring phases are one row apart); consecutive rows of y read
@@ -259,7 +276,7 @@ static int64_t block_size(const struct dnn_plan *plan) {
         (plan->param[DIRECT_ROWS] - 1) * plan->param[DIRECT_SH] + plan->param[DIRECT_REACH_H] + 1;
     if (plan->param[DIRECT_PANEL]) return panel_size(plan);
     return rows * (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
-           (int64_t)sizeof(float);
+           (int64_t)sizeof(float) / direct_unit(plan);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
@@ -347,7 +364,9 @@ static double bytes_moved(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double x = (double)p->c * p->h * p->w, y = (double)p->k * p->oh * p->ow;
     const double images = (double)max_i64(1, p->batch_hint);
-    return (double)weights_size(plan) + images * (x + (p->residual ? 2 : 1) * y) * sizeof(float);
+    return (double)weights_size(plan) +
+           images * (x * (double)size_element(p->x_type) +
+                     (p->residual ? 2 : 1) * y * (double)size_element(p->y_type));
 }
 
 static void make_plan(struct dnn_plan *plan) {
@@ -389,27 +408,71 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight,
     }
 }
 
-/* Pack task: (group, pair, channel block of x), the last one fastest. */
+/* Of quantized numbers: channels [c, c + 4). */
+static void pack_quads(const struct dnn_plan *plan, const int8_t *weight, int64_t c, int64_t k,
+                       int8_t *to, int64_t step) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param;
+    const int64_t c_group = p->c_model / p->groups;
+    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
+    for (int64_t tap = 0; tap < param[DIRECT_KH] * param[DIRECT_KW]; tap++, to += step)
+        for (int64_t i = 0; i < 4; i++) {
+            const int c_model = dnn_model_channel(p->c_map, c + i);
+            const int64_t row = param[DIRECT_KERNEL_ROW] + tap / param[DIRECT_KW];
+            const int64_t column = param[DIRECT_KERNEL_COLUMN] + tap % param[DIRECT_KW];
+            const int64_t pair = k_model * c_group + c_model % c_group;
+            const bool padding = c_model < 0 || k_model < 0;
+            to[i] = padding ? 0 : weight[(pair * p->kh + row) * p->kw + column];
+        }
+}
+
+/* The sum of all weights that are packed for output channel k. */
+static int32_t sum_weights(const struct dnn_plan *plan, const int8_t *weight, int64_t k) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t *param = plan->param, c_group = p->c_model / p->groups;
+    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
+    int32_t sum = 0;
+    for (int64_t c = 0; k_model >= 0 && c < c_group; c++)
+        for (int64_t tap = 0; tap < param[DIRECT_KH] * param[DIRECT_KW]; tap++) {
+            const int64_t row = param[DIRECT_KERNEL_ROW] + tap / param[DIRECT_KW];
+            const int64_t column = param[DIRECT_KERNEL_COLUMN] + tap % param[DIRECT_KW];
+            sum += weight[((k_model * c_group + c) * p->kh + row) * p->kw + column];
+        }
+    return sum;
+}
+
+/* The stored channel at a place among those of the group; -1 if there is none. */
+static int64_t find_channel(const struct dnn_problem *p, int64_t group, int64_t in_group) {
+    const int64_t k_group = p->k / p->groups;
+    return in_group < k_group ? group * k_group + in_group : -1;
+}
+
+/* Pack task: (group, pair, channel block of x), the last one fastest. The first one of a pair packs the pair's sums. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param, size = param[DIRECT_BLOCK], width = 2 * p->lanes;
+    const int64_t *param = plan->param, width = 2 * p->lanes;
     const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
-    const int64_t k_group = p->k / p->groups;
     const int64_t group = task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS];
-    const int64_t c_block = task % param[DIRECT_C_BLOCKS];
-    const int64_t c = (group * param[DIRECT_C_BLOCKS] + c_block) * size;
+    const int64_t c_block = task % param[DIRECT_C_BLOCKS], unit = direct_unit(plan);
+    const int64_t c = (group * param[DIRECT_C_BLOCKS] + c_block) * param[DIRECT_BLOCK] * unit;
     const int64_t n = direct_channels(plan, c_block);
     float *to = packed + task / param[DIRECT_C_BLOCKS] * param[DIRECT_PAIR];
     struct direct_phase phase[DIRECT_MAX_PHASES];
     dnn_direct_phases(plan, phase);
+    for (int64_t j = 0; j < width && unit > 1 && !c_block; j++)
+        ((int32_t *)to)[j] = sum_weights(plan, (const int8_t *)weight,
+                                         find_channel(p, group, pair * width + j));
     for (int64_t f = 0; f < direct_phases(plan); f++) {
         const int64_t positions = phase[f].n_taps / param[DIRECT_C_BLOCKS];
         float *at = to + phase[f].weights + count_channels(plan, c_block) * positions * width;
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < width; j++) {
-                const int64_t in_group = pair * width + j;
-                const int64_t k = in_group < k_group ? group * k_group + in_group : -1;
-                pack_channels(plan, weight, &phase[f], c + i, k, at + i * width + j, n * width);
+                const int64_t k = find_channel(p, group, pair * width + j);
+                if (unit == 1)
+                    pack_channels(plan, weight, &phase[f], c + i, k, at + i * width + j, n * width);
+                else
+                    pack_quads(plan, (const int8_t *)weight, c + i * unit, k,
+                               (int8_t *)(at + i * width + j), n * width * unit);
             }
     }
 }
@@ -423,4 +486,5 @@ const struct dnn_impl dnn_direct = {.name = "direct",
                                     .plan = make_plan,
                                     .pack = pack,
                                     .n_tasks = n_tasks,
-                                    .run = run_direct};
+                                    .run = run_direct,
+                                    .any_type = true};

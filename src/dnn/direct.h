@@ -14,6 +14,10 @@
  *   scratch  the lists of output phases and of taps, then the panel: a zero padded copy of the x that one block reads
  *   panel    [channel block][row phase][row][column phase][column][channel]
  *
+ * Quantized numbers: four channels are one quad of 32 bits (int8.h). All of the above then counts quads where it says channels of x or
+ * floats, and `packed` begins each pair with the sums of its weights, [2*LANES] of i32. The panel holds the zero point where x has no
+ * pixels.
+ *
  * Phases remove strides: row q of the padded image is row q / sh of phase q % sh; the same for columns. So for each tap,
  * neighbouring pixels of y read neighbouring pixels of the panel, for any stride. With a large dilation most of these rows
  * are never read; then phase r holds the rows that kernel row r reads instead (DIRECT_ROW_SPLIT). Without padding, prologue
@@ -42,8 +46,8 @@ enum direct_param {
     DIRECT_KERNEL_COLUMN,
     DIRECT_PT,
     DIRECT_PL,
-    DIRECT_BLOCK,    /* channels of a pixel that are contiguous in x: lanes, or 1 if x is plain */
-    DIRECT_STEP,     /* channels per step of the inner loop: STEP of simd.h */
+    DIRECT_BLOCK,    /* channels of a pixel that are contiguous in x: lanes, or 1 if x is plain. Quads: lanes / 4 */
+    DIRECT_STEP,     /* channels per step of the inner loop: STEP of simd.h; 1 quad */
     DIRECT_C_BLOCKS, /* channel blocks of x per group */
     DIRECT_PAIRS,    /* per group; the last one may be half empty */
     DIRECT_SHARES,   /* tasks per (block, group): each computes a part of the pairs */
@@ -58,7 +62,7 @@ enum direct_param {
     DIRECT_COLUMN_PHASE,
     DIRECT_C_STRIDE, /* floats between two channel blocks of x */
     DIRECT_TABLE,    /* bytes of the list of taps in scratch */
-    DIRECT_PAIR,     /* floats of packed weights of one pair */
+    DIRECT_PAIR,     /* floats of packed weights of one pair, with the sums */
     DIRECT_SH, /* steps from point to point and from tap to tap in x: 1 if transposed, else the problem's */
     DIRECT_SW,
     DIRECT_DH,
@@ -127,14 +131,20 @@ static inline int64_t direct_more_columns(const struct dnn_plan *plan) {
     return plan->param[DIRECT_REACH_W] / plan->param[DIRECT_SW];
 }
 
+/* Channels per number of 32 bits: 4, or 1 for floats. */
+static inline int64_t direct_unit(const struct dnn_plan *plan) {
+    return plan->problem.x_type == SOL_F32 ? 1 : 4;
+}
+
 /* Channels of the taps of channel block `c_block`: without padding at its end, rounded up to the kernel's step. With groups
  * always the full block, as all groups use one list of taps. */
 static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_block) {
     const struct dnn_problem *p = &plan->problem;
-    int64_t n = plan->param[DIRECT_BLOCK];
-    if (n == 1 || p->groups > 1 || !p->c_map) return n;
+    const int64_t unit = direct_unit(plan);
+    int64_t n = plan->param[DIRECT_BLOCK] * unit;
+    if (n == unit || p->groups > 1 || !p->c_map) return n / unit;
     while (n > 1 && p->c_map[c_block * p->lanes + n - 1] < 0) n--;
-    return round_up(n, plan->param[DIRECT_STEP]);
+    return round_up(ceil_div(n, unit), plan->param[DIRECT_STEP]);
 }
 
 #endif

@@ -12,7 +12,7 @@
  * Padding channels of y become zero, as their weights and bias are zero.
  */
 #include "dnn/direct.h"
-#include "dnn/simd.h"
+#include "dnn/int8.h"
 
 #define LINE 16 /* floats of a cache line */
 
@@ -24,6 +24,10 @@ struct tile {
     int64_t n_taps;
     int64_t x_row; /* floats between the inputs of the tile's two rows */
     struct simd_output out;
+    /* Quantized numbers: instead of `out` */
+    const struct int8_outputs *outputs;
+    struct int8_place place;
+    ivec flip;
     const float *ahead; /* weights of the next pair; this tile prefetches n_ahead lines per tap */
     int64_t n_ahead;
 };
@@ -66,19 +70,49 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
     simd_finish(rows, columns, vectors, 2, tile->out.pixel, &tile->out, sum[0]);
 }
 
+/* The same for quads of quantized numbers. A line of x has 64 / LANES pixels. */
+INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, const struct tile *tile) {
+    const int pixels = rows * columns;
+    const float *weights = tile->weights, *ahead = tile->ahead;
+    ivec sum[VALUES][2];
+    UNROLL
+    for (int i = 0; i < pixels; i++)
+        sum[i][0] = tile->outputs->start[0], sum[i][1] = tile->outputs->start[1];
+    for (int64_t tap = 0; tap < tile->n_taps; tap++) {
+        const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
+        const int64_t n = tile->taps[tap].n_channels;
+        for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
+        for (int64_t c = 0; c < n; c++, weights += 2 * LANES)
+            int8_multiply(dot, rows, columns, vectors, LANES, (const char *)(first + c),
+                          (const char *)(second + c), tile->flip, (const ivec *)weights, sum);
+    }
+    int8_finish(rows, columns, vectors, tile->outputs, tile->place, sum);
+}
+
 typedef void multiply_fn(const struct tile *tile);
 
-/* The four variants of one tile: x blocked or plain, times one or two channel blocks of y. */
+/* What a tile multiplies: floats of a plain or a blocked x, or quads, without or with an instruction for them. */
+enum { PLAIN, BLOCKED, QUADS, QUADS_DOT, N_WAYS };
+
+/* The variants of one tile: what it multiplies, times one or two channel blocks of y. */
+#define INT8_ONE(rows, columns, dot, vectors)                                                \
+    static void multiply_##rows##x##columns##_int8_##dot##vectors(const struct tile *tile) { \
+        multiply_int8(dot, rows, columns, vectors, tile);                                    \
+    }
 #define MULTIPLY_ONE(rows, columns, kind, block, vectors)                                    \
     static void multiply_##rows##x##columns##_##kind##vectors(const struct tile *tile) {     \
         multiply_tile(rows, columns, vectors, block, tile);                                  \
     }
 #define MULTIPLY(rows, columns)                                                              \
     MULTIPLY_ONE(rows, columns, blocked, LANES, 1) MULTIPLY_ONE(rows, columns, blocked, LANES, 2) \
-    MULTIPLY_ONE(rows, columns, plain, 1, 1) MULTIPLY_ONE(rows, columns, plain, 1, 2)
+    MULTIPLY_ONE(rows, columns, plain, 1, 1) MULTIPLY_ONE(rows, columns, plain, 1, 2)        \
+    INT8_ONE(rows, columns, 0, 1) INT8_ONE(rows, columns, 0, 2)                              \
+    INT8_ONE(rows, columns, 1, 1) INT8_ONE(rows, columns, 1, 2)
 #define VARIANTS(rows, columns)                                                              \
     {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
-     {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2}}
+     {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2},       \
+     {multiply_##rows##x##columns##_int8_01, multiply_##rows##x##columns##_int8_02},         \
+     {multiply_##rows##x##columns##_int8_11, multiply_##rows##x##columns##_int8_12}}
 
 #define TILES(one, two) SIMD_UP_TO(VALUES, one) SIMD_UP_TO(HALF_VALUES, two)
 
@@ -86,10 +120,10 @@ typedef void multiply_fn(const struct tile *tile);
 #define DEFINE_TWO(columns) MULTIPLY(2, columns)
 TILES(DEFINE_ONE, DEFINE_TWO)
 
-/* multiply[rows - 1][columns][x is blocked][channel blocks of y - 1] */
+/* multiply[rows - 1][columns][PLAIN ..][channel blocks of y - 1] */
 #define ENTRY_ONE(columns) [0][columns] = VARIANTS(1, columns),
 #define ENTRY_TWO(columns) [1][columns] = VARIANTS(2, columns),
-static multiply_fn *const multiply[2][VALUES + 1][2][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
+static multiply_fn *const multiply[2][VALUES + 1][N_WAYS][2] = {TILES(ENTRY_ONE, ENTRY_TWO)};
 
 /* ---- Panel ---- */
 
@@ -101,6 +135,10 @@ struct block {
     float *panel;
     const struct direct_phase *phases;
     const float *x; /* input of the block's first pixel, in panel or image */
+    int way;        /* PLAIN .. */
+    int padding;    /* each byte of values outside of the image */
+    int64_t y_size;   /* bytes of a value of y */
+    int64_t x_stride; /* floats from one sample of x to the next */
     int64_t image, group, row, column, n_rows, n_columns; /* image: the sample */
 };
 
@@ -141,6 +179,14 @@ static void copy_plain(const struct block *block, int64_t channel, const float *
     }
 }
 
+/* The same for quads of a channel block, LANES bytes per pixel. */
+static void copy_quads(const struct block *block, const float *from, float *to, int64_t n) {
+    const int64_t step = block->plan->problem.sw;
+    if (step == 1) memcpy(to, from, (size_t)(n * LANES));
+    else
+        for (int64_t i = 0; i < n; i++) ((i8vec *)to)[i] = ((const i8vec *)from)[i * step];
+}
+
 /* Writes n pixels of one row of one column phase: every sw-th pixel of image row x, from `column` on (may be negative). Pixels
  * outside the image become zero, the others get the prologue. x NULL: the row lies outside the image. */
 static void fill_line(const struct block *block, int64_t channel, const float *x, int64_t column,
@@ -151,11 +197,13 @@ static void fill_line(const struct block *block, int64_t channel, const float *x
     int64_t end = column < width ? ceil_div(width - column, step) : 0;
     end = x ? min_i64(end, n) : 0;
     begin = min_i64(begin, end);
-    memset(to, 0, (size_t)(begin * size) * sizeof(float));
-    if (begin < end)
+    memset(to, block->padding, (size_t)(begin * size) * sizeof(float));
+    if (begin < end && block->way >= QUADS)
+        copy_quads(block, x + (column + begin * step) * size, to + begin * size, end - begin);
+    else if (begin < end)
         (size == 1 ? copy_plain : copy_blocked)(block, channel, x + (column + begin * step) * size,
                                                 to + begin * size, end - begin);
-    memset(to + end * size, 0, (size_t)((n - end) * size) * sizeof(float));
+    memset(to + end * size, block->padding, (size_t)((n - end) * size) * sizeof(float));
 }
 
 /* Writes one row of the panel in all column phases. `row` is the row of the image; it may lie outside. */
@@ -164,7 +212,7 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
     const int64_t first = block->column * param[DIRECT_SW] - param[DIRECT_PL];
-    const float *image = block->call->x + block->image * block->call->x_stride, *x = NULL;
+    const float *image = block->call->x + block->image * block->x_stride, *x = NULL;
     if (row >= 0 && row < param[DIRECT_H])
         x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
     for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++)
@@ -201,10 +249,12 @@ static void run_tile(const struct block *block, const struct direct_phase *phase
     const int64_t at = k_block * tile->out.block + (y_row * param[DIRECT_Y_W] + y_column) * LANES;
     tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
               (column - block->column) * param[DIRECT_BLOCK];
-    tile->out.y = call->y + block->image * call->y_stride + at;
+    if (block->way >= QUADS)
+        tile->place.y = (char *)call->y + (block->image * call->y_stride + at) * block->y_size;
+    else tile->out.y = call->y + block->image * call->y_stride + at;
     if (tile->out.problem->residual)
         tile->out.residual = call->residual + block->image * call->residual_stride + at;
-    multiply[rows - 1][columns][param[DIRECT_BLOCK] != 1][vectors - 1](tile);
+    multiply[rows - 1][columns][block->way][vectors - 1](tile);
 }
 
 /* The fields that are equal in all tiles of one pair and output phase. k_block: the first channel block of the pair. */
@@ -224,6 +274,24 @@ static struct tile make_tile(const struct block *block, const struct direct_phas
         .out.bias = call->bias ? call->bias + k_block * LANES : NULL,
         .out.problem = &block->plan->problem,
     };
+}
+
+/* The same for quantized numbers. Padding channels of y are masked. */
+static void make_int8(const struct block *block, int64_t k_block, int vectors,
+                      struct int8_outputs *outputs, struct tile *tile) {
+    const struct dnn_call *call = block->call;
+    const struct dnn_problem *problem = &block->plan->problem;
+    const int64_t k = k_block * LANES, size = block->y_size;
+    const int32_t *sums = (const int32_t *)tile->weights - 2 * LANES;
+    int8_prepare(block->plan, call, call->scale + k, call->bias + k, sums, vectors * LANES,
+                 outputs);
+    for (int64_t i = 0; problem->k_map && i < vectors * LANES; i++)
+        if (problem->k_map[k + i] < 0) outputs->valid[i / LANES][i % LANES] = 0;
+    tile->outputs = outputs;
+    tile->flip = int8_set(problem->x_type == SOL_I8 ? (int32_t)0x80808080 : 0);
+    tile->place = (struct int8_place){.pixel = LANES * size,
+                                      .row = tile->out.row * size,
+                                      .block = tile->out.block * size};
 }
 
 /* Sets which weights tile `index` of n prefetches: the second half of the tiles prefetches those of the next output phase or
@@ -259,6 +327,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
     const bool two_rows = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES;
     const int64_t n_tiles = parts * (two_rows ? ceil_div(n_rows, 2) : n_rows);
     struct tile tile = make_tile(block, phase, pair, k_block);
+    struct int8_outputs outputs;
+    if (block->way >= QUADS) make_int8(block, k_block, vectors, &outputs, &tile);
     for (int64_t part = 0, index = 0; part < parts; part++) {
         const int64_t begin = dnn_split(n_columns, part, parts);
         const int columns = (int)(dnn_split(n_columns, part + 1, parts) - begin);
@@ -304,7 +374,7 @@ static void enter_block(struct block *block, int64_t index) {
         block->x = block->panel;
         fill_panel(block);
     } else {
-        block->x = block->call->x + block->image * block->call->x_stride +
+        block->x = block->call->x + block->image * block->x_stride +
                    block->group * param[DIRECT_C_BLOCKS] * param[DIRECT_C_STRIDE] +
                    block->row * param[DIRECT_ROW_STRIDE] + block->column * param[DIRECT_BLOCK];
     }
@@ -342,6 +412,16 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
             }
 }
 
+static void set_way(struct block *block) {
+    const struct dnn_plan *plan = block->plan;
+    const bool is_float = plan->problem.x_type == SOL_F32;
+    block->way = is_float ? (plan->problem.x_plain ? PLAIN : BLOCKED)
+                          : int8_has_dot() ? QUADS_DOT : QUADS;
+    block->padding = is_float ? 0 : *block->call->zero & 255;
+    block->x_stride = block->call->x_stride / direct_unit(plan);
+    block->y_size = plan->problem.y_type == SOL_F32 ? 4 : 1;
+}
+
 /* Fills in the lists at the beginning of the scratch, and returns a block without a place. */
 static struct block make_block(const struct dnn_plan *plan, const struct dnn_call *call,
                                void *scratch) {
@@ -350,11 +430,13 @@ static struct block make_block(const struct dnn_plan *plan, const struct dnn_cal
     dnn_direct_phases(plan, phases);
     for (int64_t i = 0; i < direct_phases(plan); i++)
         fill_taps(plan, &phases[i], taps + phases[i].tap);
-    return (struct block){.plan = plan,
+    struct block block = {.plan = plan,
                           .call = call,
                           .phases = phases,
                           .taps = taps,
                           .panel = (float *)((char *)scratch + plan->param[DIRECT_TABLE])};
+    set_way(&block);
+    return block;
 }
 
 /* Task: (block, share), the share fastest, so that consecutive tasks of a range use one panel. */

@@ -12,6 +12,8 @@ double dnn_flops_per_s(const struct dnn_kernels *kernels) {
     return dnn_find_isa(kernels)->flops_per_cycle * clock_hz;
 }
 
+bool dnn_without_dot;
+
 void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, int64_t pixel,
                        int64_t n_rows, int64_t n_columns, int64_t width) {
     if (!call->epilogue) return;

@@ -91,6 +91,9 @@ struct dnn_call {
     const float *x, *residual;
     const float *packed, *weight; /* written by pack; the framework's, only if packed_size is 0 */
     const float *bias, *scale, *shift; /* bias: k stored values; scale, shift: c stored values */
+    /* Quantized products (int8.h); then `scale` has k stored values. range: of an 8-bit y, its zero point and limits. */
+    const int32_t *zero;
+    const float *range;
     float *y;
     int64_t batch, x_stride, y_stride, residual_stride;
     /* The epilogue; NULL: none. An implementation calls it exactly once per finished region of y (after
@@ -162,6 +165,9 @@ void dnn_print_problem(struct text *text, const struct dnn_problem *problem);
 void dnn_print_plan(struct text *text, const struct dnn_plan *plan);
 
 /* ---- What implementations have in common ---- */
+
+/* For tests: quantized products are computed as on a processor without an instruction for them. */
+extern bool dnn_without_dot;
 
 /* The row of dnn_isas with these kernels; there must be one. */
 const struct dnn_isa *dnn_find_isa(const struct dnn_kernels *kernels);

@@ -40,8 +40,8 @@ static bool supports_transposed(const struct layer *l, int lanes) {
 
 /* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
-    if (conv->in[0]->dtype != SOL_F32) return false;
-    if (conv->kind == LAYER_linear) return true;
+    if (conv->in[0]->dtype != SOL_F32 && !ir_is_quantized(conv)) return false;
+    if (ir_is_linear(conv)) return true;
     if (conv->kind == LAYER_matmul) return !env_has(ENV_SOL_DISABLE, dnn_matmul.name);
     if (conv->kind == LAYER_conv_transpose) return supports_transposed(conv, lanes);
     int64_t groups = conv->attr.groups;
@@ -243,6 +243,11 @@ static struct tensor *find_output(const struct cluster *cluster) {
     return cluster->layers.at[cluster->layers.n - 1]->out[0];
 }
 
+static struct tensor *find_bias(const struct layer *anchor) {
+    if (ir_is_quantized(anchor)) return anchor->in[QUANT_BIAS];
+    return anchor->n_in > 2 ? anchor->in[2] : NULL;
+}
+
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster,
                                        const struct matrix_sizes *matrices) {
     struct dnn_problem p = {
@@ -252,7 +257,10 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
     else fill_linear(b->plan, cluster, &p);
     p.factors = cluster->dnn->anchor->attr.factors;
-    p.bias = cluster->dnn->anchor->n_in > 2;
+    p.x_type = cluster->dnn->x->dtype;
+    p.w_type = cluster->dnn->anchor->in[1]->dtype;
+    p.y_type = cluster->dnn->anchor->out[0]->dtype;
+    p.bias = find_bias(cluster->dnn->anchor) != NULL;
     p.residual = cluster->dnn->residual != NULL;
     p.prologue = cluster->dnn->scale != NULL;
     p.prologue_min = cluster->dnn->prologue_act ? 0 : -INFINITY;
@@ -393,6 +401,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     const struct layer *anchor = cluster->dnn->anchor;
     const struct tensor *y = find_output(cluster), *x = cluster->dnn->x;
     const bool is_conv = ir_is_conv(anchor), open = plan->problem.open;
+    const bool is_quantized = ir_is_quantized(anchor);
     const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_last = DNN_N_ARGS + epilogue->n_arg,
               n_arg = n_last + (open ? dnn_n_sizes(plan->problem.kind) : 0);
     struct buffer_ref *ptr = ARENA_ARRAY(b->arena, struct buffer_ref, n_ptr);
@@ -400,10 +409,12 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     ptr[DNN_X] = build_ref(b, x);
     ptr[DNN_PACKED] = packed;
     ptr[DNN_WEIGHT] = build_ref(b, plan->packed_size ? NULL : cluster->dnn->w);
-    ptr[DNN_BIAS] = build_ref(b, anchor->n_in > 2 ? anchor->in[2] : NULL);
+    ptr[DNN_BIAS] = build_ref(b, find_bias(anchor));
     ptr[DNN_RESIDUAL] = build_ref(b, cluster->dnn->residual);
-    ptr[DNN_SCALE] = build_ref(b, cluster->dnn->scale);
+    ptr[DNN_SCALE] = build_ref(b, is_quantized ? anchor->in[QUANT_SCALE] : cluster->dnn->scale);
     ptr[DNN_SHIFT] = build_ref(b, cluster->dnn->shift);
+    ptr[DNN_ZERO] = build_ref(b, is_quantized ? anchor->in[QUANT_ZERO] : NULL);
+    ptr[DNN_RANGE] = build_ref(b, anchor->n_in > QUANT_RANGE ? anchor->in[QUANT_RANGE] : NULL);
     ptr[DNN_Y] = build_ref(b, y);
     arg[DNN_BATCH] = is_conv ? x->dim[0] : count_rows(y);
     arg[DNN_X_STRIDE] = batch_stride(b, x, is_conv);

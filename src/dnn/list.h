@@ -27,6 +27,7 @@
     OWN(linear_bf16, linear_bf16)   \
     OWN(product, product)           \
     MORE(product, matmul)           \
+    OWN(linear_int8, linear_int8)   \
     VENDOR(onednn, onednn)          \
     VENDOR(openblas, openblas)
 

@@ -22,6 +22,8 @@ enum {
     DNN_RESIDUAL,
     DNN_SCALE,
     DNN_SHIFT,
+    DNN_ZERO,
+    DNN_RANGE,
     DNN_Y,
     DNN_N_POINTERS
 };

@@ -47,7 +47,7 @@ static void require(struct collector *c, struct size value, int64_t min, const s
 static void check_window(struct collector *c, const struct layer *l) {
     const struct tensor *in = l->in[0];
     const struct attr *a = &l->attr;
-    bool is_conv = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose;
+    bool is_conv = ir_is_conv(l);
     long long rows = is_conv ? size_value(l->in[1]->dim[2]) : a->kernel[0],
               columns = is_conv ? size_value(l->in[1]->dim[3]) : a->kernel[1];
     const char *what =
@@ -78,8 +78,7 @@ static void check_sizes(struct collector *c, const struct layer *l, const struct
 }
 
 static void check_layer(struct collector *c, const struct layer *l) {
-    bool is_window = l->kind == LAYER_conv || l->kind == LAYER_conv_transpose ||
-                     l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
+    bool is_window = ir_is_conv(l) || l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
                      l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);

@@ -232,30 +232,38 @@ struct expr *define_mean(struct define *d) {
 
 /* ---- Convolution and linear, as sums of products ---- */
 
-static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
-    if (d->layer->n_in < 3) return sum;
-    const struct index *index = VAR(var);
-    return BINARY(ADD, sum,
-                  define_load(d, 2, arena_copy(d->arena, &index, sizeof index), false, 0));
+/* Loads element `index` of input `i`, a vector. */
+static struct expr *load_vector(struct define *d, int i, const struct index *index) {
+    return define_load(d, i, arena_copy(d->arena, &index, sizeof index), false, 0);
 }
 
-struct expr *define_conv(struct define *d) {
+static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
+    if (d->layer->n_in < 3) return sum;
+    return BINARY(ADD, sum, load_vector(d, 2, VAR(var)));
+}
+
+/* The points of x and of the weight that tap (c, r, s) of a convolution reads; the tap is variables `c` and the two behind it. */
+static void place_taps(struct define *d, int c, const struct index **x,
+                       const struct index **weight) {
     const struct tensor *w = d->layer->in[1], *out = d->layer->out[0];
     const struct attr *a = &d->layer->attr;
-    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
-    struct size extent[3] = {w->dim[1], w->dim[2], w->dim[3]};
-    struct expr *sum = define_reduce(d, COMBINE_ADD, 3, extent);
-    int c = sum->first_var, r = c + 1, s = c + 2;
-    const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
     /* Output channel k belongs to group k / (K / groups), whose input channels begin at group * C / groups. */
     const struct index *group =
         index_div(d->arena, VAR(1), size_const(size_value(out->dim[1]) / a->groups));
     x[1] = a->groups == 1 ? VAR(c) : PLUS(TIMES(group, w->dim[1]), VAR(c));
     if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1) x[1] = VAR(1);
-    x[2] = tap(d, 0, 2, r);
-    x[3] = tap(d, 1, 3, s);
+    x[2] = tap(d, 0, 2, c + 1);
+    x[3] = tap(d, 1, 3, c + 2);
     weight[0] = VAR(1);
     for (int i = 1; i < 4; i++) weight[i] = VAR(c + i - 1);
+}
+
+struct expr *define_conv(struct define *d) {
+    const struct tensor *w = d->layer->in[1];
+    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 3, &w->dim[1]);
+    const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
+    place_taps(d, sum->first_var, x, weight);
     sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0),
                          define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, 1);
@@ -271,6 +279,57 @@ struct expr *define_linear(struct define *d) {
     sum->arg[0] = BINARY(MUL, define_load(d, 0, at, false, 0), define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, x->rank - 1);
 }
+
+/* ---- Quantized products ---- */
+
+/* (x - zero) * weight, of integers. */
+static struct expr *multiply_quantized(struct define *d, const struct index **x,
+                                       const struct index **w, bool checked) {
+    struct expr *value = CAST(SOL_I32, define_load(d, 0, x, checked, 0));
+    return BINARY(MUL, BINARY(SUB, value, load_vector(d, 2, NUMBER(0))),
+                  CAST(SOL_I32, define_load(d, 1, w, false, 0)));
+}
+
+/* Scale, bias and range of channel `var` of a sum. */
+static struct expr *requantize(struct define *d, struct expr *sum, int var) {
+    const struct index *channel = VAR(var);
+    struct expr *scale = load_vector(d, 3, channel), *bias = load_vector(d, 4, channel);
+    struct expr *f = BINARY(ADD, BINARY(MUL, CAST(SOL_F32, sum), scale), bias);
+    if (d->layer->n_in < 6) return f;
+    f = BINARY(ADD, UNARY(ROUND, f), load_vector(d, 5, NUMBER(0)));
+    f = BINARY(MIN, BINARY(MAX, f, load_vector(d, 5, NUMBER(1))), load_vector(d, 5, NUMBER(2)));
+    return CAST(d->layer->attr.dtype, f);
+}
+
+/* Taps outside of the image add nothing: they stand for 0, whatever the zero point. */
+struct expr *define_quant_conv(struct define *d) {
+    const struct tensor *x = d->layer->in[0], *w = d->layer->in[1];
+    const int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    d->type = SOL_I32;
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 3, &w->dim[1]), *product;
+    const struct index **at = define_point(d, 4), **weight = define_point(d, 4);
+    const bool checked = hangs_over(d, kernel);
+    place_taps(d, sum->first_var, at, weight);
+    product = multiply_quantized(d, at, weight, checked);
+    for (int i = 2; i < 4 && checked; i++)
+        product = SELECT(define_range(d, at[i], size_const(0), x->dim[i]), product, C(0));
+    sum->arg[0] = product;
+    return requantize(d, sum, 1);
+}
+
+struct expr *define_quant_linear(struct define *d) {
+    const struct tensor *x = d->layer->in[0];
+    d->type = SOL_I32;
+    struct expr *sum = define_reduce(d, COMBINE_ADD, 1, &x->dim[x->rank - 1]);
+    const struct index **at = define_point(d, x->rank), **weight = define_point(d, 2);
+    at[x->rank - 1] = VAR(sum->first_var);
+    weight[0] = VAR(x->rank - 1);
+    weight[1] = VAR(sum->first_var);
+    sum->arg[0] = multiply_quantized(d, at, weight, false);
+    return requantize(d, sum, x->rank - 1);
+}
+
+/* ---- Matrix product, batch norm ---- */
 
 /* Loads an element of a matrix of input `i`, at variables `row` and `column`; leading dims are the output's, broadcast. */
 static struct expr *matrix(struct define *d, int i, int row, int column) {

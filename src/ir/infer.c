@@ -319,6 +319,23 @@ enum sol_status infer_linear(struct layer *l) {
     return SOL_OK;
 }
 
+/* The inputs of quantized products behind x and the weight: zero[1], scale[k], bias[k], range[3]. */
+static enum sol_status infer_quantized(struct layer *l, enum sol_status (*infer)(struct layer *)) {
+    static const char *const names[] = {"zero point", "scale", "bias", "range"};
+    struct layer product = *l;
+    product.n_in = 2;
+    TRY(infer(&product));
+    const struct size k = l->in[1]->dim[0], n[] = {size_const(1), k, k, size_const(3)};
+    for (int i = 2; i < l->n_in; i++)
+        if (l->in[i]->rank != 1 || !size_equal(l->in[i]->dim[0], n[i - 2]))
+            return fail(SOL_EINVAL, "%s %s does not fit weight %s", names[i - 2],
+                        SHAPE_TEXT(l->in[i]), SHAPE_TEXT(l->in[1]));
+    return SOL_OK;
+}
+
+enum sol_status infer_quant_conv(struct layer *l) { return infer_quantized(l, infer_conv); }
+enum sol_status infer_quant_linear(struct layer *l) { return infer_quantized(l, infer_linear); }
+
 /* a [..,m,c] times b [..,c,n] gives [..,m,n]; the leading dims broadcast. */
 enum sol_status infer_matmul(struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1];

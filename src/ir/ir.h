@@ -141,6 +141,16 @@ struct layer_info {
  * steps one after the other, each from the one before (lstm and others). */
 extern const struct layer_info layer_infos[N_LAYER_KINDS];
 
+/* Anchors: a linear layer, of floats or of quantized numbers; any one of quantized numbers. */
+static inline bool ir_is_linear(const struct layer *l) {
+    return l->kind == LAYER_linear || l->kind == LAYER_quant_linear;
+}
+static inline bool ir_is_quantized(const struct layer *l) {
+    return l->kind == LAYER_quant_conv || l->kind == LAYER_quant_linear;
+}
+/* Inputs of a quantized anchor; those of others are x, weight, bias. */
+enum { QUANT_X, QUANT_WEIGHT, QUANT_ZERO, QUANT_SCALE, QUANT_BIAS, QUANT_RANGE };
+
 /* ---- ir/model.c: building and changing ---- */
 
 struct model *ir_model_new(struct arena *arena, const char *name);
@@ -187,7 +197,7 @@ struct size ir_count(const struct tensor *t, int begin, int end); /* product of 
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except);
 /* Are dims [begin, rank) the same for any batch, that is independent of symbol 0? */
 bool ir_is_invariant(const struct tensor *t, int begin);
-/* Is it a convolution, transposed or not? */
+/* Is it a convolution, transposed or not, of floats or of quantized numbers? */
 bool ir_is_conv(const struct layer *layer);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);

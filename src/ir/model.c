@@ -281,7 +281,8 @@ struct size ir_count(const struct tensor *t, int begin, int end) {
 }
 
 bool ir_is_conv(const struct layer *layer) {
-    return layer->kind == LAYER_conv || layer->kind == LAYER_conv_transpose;
+    return layer->kind == LAYER_conv || layer->kind == LAYER_conv_transpose ||
+           layer->kind == LAYER_quant_conv;
 }
 
 struct size ir_elements(const struct tensor *t) { return ir_count(t, 0, t->rank); }

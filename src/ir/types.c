@@ -108,6 +108,20 @@ enum sol_status types_resample(struct layer *l) {
     return SOL_OK;
 }
 
+/* Inputs of quant_conv and quant_linear, in order. The output is f32, or with a range what the attribute says: u8 or i8. */
+enum sol_status types_quant(struct layer *l) {
+    static const enum sol_dtype types[] = {SOL_U8, SOL_I8, SOL_I32, SOL_F32, SOL_F32, SOL_F32};
+    const enum sol_dtype to = l->attr.dtype;
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i]->dtype != types[i] && !(i == 0 && l->in[0]->dtype == SOL_I8))
+            return fail(SOL_EUNSUPPORTED, "input %d is %s; it must be %s%s", i, type_of(l, i),
+                        size_dtype_name(types[i]), i ? "" : " or i8");
+    if (l->n_in < 6 ? to != SOL_F32 : to != SOL_U8 && to != SOL_I8)
+        return fail(SOL_EINVAL, "the result is %s; it must be %s", size_dtype_name(to),
+                    l->n_in < 6 ? "f32 without a range" : "u8 or i8 with a range");
+    return types_cast(l);
+}
+
 /* The attribute says the type: of casts, and of layers without inputs. */
 enum sol_status types_cast(struct layer *l) {
     l->out[0]->dtype = l->attr.dtype;

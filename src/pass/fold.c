@@ -9,7 +9,9 @@
  */
 #include "pass/pass.h"
 
-static bool is_anchor(const struct layer *l) { return layer_infos[l->kind].traits & ANCHOR; }
+static bool is_anchor(const struct layer *l) {
+    return (layer_infos[l->kind].traits & ANCHOR) && !ir_is_quantized(l);
+}
 /* A conv gives [n,k,h,w], a linear layer [..,k]. The weight of a transposed one, without groups, is [c,k,r,s]. */
 static int channel_axis(const struct layer *anchor) {
     return ir_is_conv(anchor) ? 1 : anchor->out[0]->rank - 1;

@@ -16,6 +16,7 @@ const struct pass passes[] = {
      pass_decompose},
     {"simplify", "layers without effect go: clamps to infinity, reshapes to the same shape, ...",
      pass_simplify},
+    {"quantize", "products of dequantized tensors become products of integers", pass_quantize},
     {"fold", "per-channel products and sums after conv and linear move into their parameters",
      pass_fold},
     {"cse", "equal layers with equal inputs are computed once", pass_cse},

@@ -7,6 +7,9 @@
  * they store. Pointwise layers after these become the generated epilogue, a DFP cluster inside the DNN cluster: the
  * kernel calls it on each finished tile, while the tile is in the cache.
  *
+ * Quantized anchors have no prologue, and no closed set: their own inputs say how sums become values of y. If these are f32, a
+ * generated epilogue follows.
+ *
  * Invariant: a cluster made here has one output, and none of its inputs depends on it.
  */
 #include "plan/cluster.h"
@@ -64,7 +67,7 @@ static bool is_ready(struct clustering *c, const struct tensor *t, const struct 
 /* A linear layer's kernel writes rows without gaps between them. */
 static bool can_write(const struct clustering *c, const struct layer *anchor,
                       const struct tensor *out) {
-    return anchor->kind != LAYER_linear || !c->plan->storage[out->id].has_batch_stride;
+    return !ir_is_linear(anchor) || !c->plan->storage[out->id].has_batch_stride;
 }
 
 /* Fuses a residual sum and an activation, if they follow; returns the last tensor of the cluster. */
@@ -253,7 +256,7 @@ bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
         return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
     if (!is_anchor(l) || !l->in[1]->is_constant || l->out[0]->is_constant) return false;
-    return (l->kind == LAYER_linear || l->out[0]->layout.block) &&
+    return (ir_is_linear(l) || l->out[0]->layout.block) &&
            c->plan->supports_anchor(l, c->plan->lanes);
 }
 
@@ -261,6 +264,11 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DNN);
     cluster->dnn = ARENA_NEW(c->plan->arena, struct dnn_fusion);
     *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0], .w = l->in[1]};
+    if (ir_is_quantized(l)) {
+        cluster_add(c, cluster, l);
+        if (l->out[0]->dtype == SOL_F32) take_generated(c, cluster, l->out[0]);
+        return;
+    }
     take_prologue(c, cluster);
     for (int i = 0; i < 2 && l->kind == LAYER_matmul; i++) take_permute(c, cluster, i);
     cluster_add(c, cluster, l);

@@ -198,9 +198,18 @@ static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
     return true;
 }
 
+/* Does `l` widen 8 bits that are in memory in any case, as others read them, too? Then each kernel that needs the wide values
+ * computes them again: this is faster than to store and load them. */
+static bool widens_stored(const struct clustering *c, const struct layer *l) {
+    const struct tensor *x = l->kind == LAYER_cast ? l->in[0] : NULL;
+    return x && size_element(x->dtype) == 1 && size_element(l->out[0]->dtype) > 1 &&
+           !x->is_constant && !cluster_single_reader(c, x);
+}
+
 static void cluster_dfp(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DFP);
     cluster_add(c, cluster, l);
+    if (widens_stored(c, l)) return;
     for (int i = 0; i < l->n_in; i++) {
         struct cluster *maker = c->of[l->in[i]->producer->id];
         if (maker && join(c, maker, cluster)) cluster = maker;

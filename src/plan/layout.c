@@ -114,7 +114,7 @@ static bool is_channel_concat(const struct layer *l) {
 
 /* A grouped convolution with as many output as input channels, as in MobileNet (depthwise) and ResNeXt. */
 static bool keeps_groups(const struct layer *l) {
-    return l->kind == LAYER_conv && l->attr.groups > 1 &&
+    return ir_is_conv(l) && l->attr.groups > 1 &&
            size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
 }
 
@@ -144,10 +144,17 @@ static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
            s->plan->supports_anchor(l, s->plan->lanes);
 }
 
+/* Blocks of few channels are mostly padding. Quantized numbers take least memory of all: it is faster to quantize plain images, and to
+ * copy the result. */
+static bool is_narrow(const struct layouts *s, const struct layer *l) {
+    return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->lanes;
+}
+
 static void mark_blocked(struct layouts *s, const struct layer *l) {
     if (!is_dnn_conv(s, l)) return;
     s->blocked[find_root(s->island, l->out[0]->id)] = true;
-    if (is_image(l->in[0])) s->blocked[find_root(s->island, l->in[0]->id)] = true;
+    if (is_image(l->in[0]) && !is_narrow(s, l))
+        s->blocked[find_root(s->island, l->in[0]->id)] = true;
     if (keeps_groups(l) && is_image(l->in[0])) unite(s->class, l->in[0]->id, l->out[0]->id);
 }
 
@@ -165,7 +172,7 @@ static int64_t count_products(const struct layer *l) {
 /* An ungrouped convolution reads an input of the model in plain layout, if that has few channels or there is little to compute. A
  * grouped one needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
-    if (!ir_is_conv(l) || i != 0 || l->attr.groups > 1) return false;
+    if (!ir_is_conv(l) || i != 0 || l->attr.groups > 1 || ir_is_quantized(l)) return false;
     if (l->in[0]->producer->kind != LAYER_input) return false;
     return size_value(l->in[0]->dim[1]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
 }
@@ -324,7 +331,10 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
         struct layout whole = make_layout(s->plan, channels(l->in[0]), NULL, 0);
         TRY(get_copy(s, l->in[0], keeps_groups(l) ? l->out[0]->layout : whole, &l->in[0]));
     }
-    if (l->n_in > 2) TRY(get_copy(s, l->in[2], l->out[0]->layout, &l->in[2]));
+    const int first = ir_is_quantized(l) ? QUANT_SCALE : 2,
+              last = ir_is_quantized(l) ? QUANT_BIAS : l->n_in - 1;
+    for (int i = first; i <= last; i++)
+        TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
     return SOL_OK;
 }
 

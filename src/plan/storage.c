@@ -146,7 +146,7 @@ static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
     return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
-           producer->kind != LAYER_linear && !storage_is_dense(producer) &&
+           !ir_is_linear(producer) && !storage_is_dense(producer) &&
            !crosses_samples(producer) && !may_be_alias(plan, producer);
 }
 
@@ -226,7 +226,7 @@ static void write_through(struct plan *plan, const struct layer *l) {
 
 /* Linear layers and movements across samples need an input without gaps between samples. */
 static bool needs_dense(const struct layer *l) {
-    return l->kind == LAYER_linear || crosses_samples(l);
+    return ir_is_linear(l) || crosses_samples(l);
 }
 
 static enum sol_status insert_own_copy(struct plan *plan, struct tensor **in) {

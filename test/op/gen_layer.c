@@ -260,6 +260,8 @@ static const struct {
     {"scalar", make_source, ""},
     {"conv", gen_conv_case, ""},
     {"linear", gen_linear_case, ""},
+    {"quant_conv", gen_quant_conv_case, ""},
+    {"quant_linear", gen_quant_linear_case, ""},
     {"conv_transpose", gen_conv_transpose, ""},
     {"batch_norm", gen_batch_norm_case, ""},
     {"softmax", make_along, ""},

@@ -46,6 +46,8 @@ int gen_random_leaf(struct gen *g, float low, float high); /* of any shape */
 int gen_random_image(struct gen *g, int c); /* [n,c,h,w], from -1 to 1 */
 void gen_conv_case(struct gen *g, const char *kind, const char *attributes);
 void gen_linear_case(struct gen *g, const char *kind, const char *attributes);
+void gen_quant_conv_case(struct gen *g, const char *kind, const char *attributes);
+void gen_quant_linear_case(struct gen *g, const char *kind, const char *attributes);
 void gen_matmul_case(struct gen *g, const char *kind, const char *attributes);
 void gen_batch_norm_case(struct gen *g, const char *kind, const char *attributes);
 

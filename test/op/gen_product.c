@@ -50,6 +50,91 @@ void gen_linear_case(struct gen *g, const char *kind, const char *attributes) {
     gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, ""));
 }
 
+/* ---- Quantized products ---- */
+
+static int leaf_of(struct gen *g, enum sol_dtype type, bool param, int rank, const int64_t *dim) {
+    g->type = type;
+    return gen_leaf(g, param, rank, dim, -1, 1);
+}
+
+static int vector_of(struct gen *g, enum sol_dtype type, double value, int n) {
+    char text[32];
+    g->type = type;
+    snprintf(text, sizeof text, "shape=[%d]", n);
+    return gen_add(g, "expand", 1, (int[]){gen_scalar(g, value)}, text);
+}
+
+/* Powers of two, so that the product of scale and sum is exact: results do not depend on whether it is rounded before the bias is
+ * added. */
+static int scale_of(struct gen *g, int64_t k) {
+    int in[3] = {leaf_of(g, SOL_BOOL, true, 1, &k), vector_of(g, SOL_F32, 1.0 / 512, (int)k),
+                 vector_of(g, SOL_F32, 1.0 / 4096, (int)k)};
+    return gen_add(g, "where", 3, in, "");
+}
+
+/* Zero point and limits, of whole numbers inside the type's range. */
+static int range_of(struct gen *g, bool is_signed) {
+    struct random *r = g->random;
+    const int first = is_signed ? -128 : 0, zero = random_int(r, first, first + 255);
+    int low = random_one_in(r, 2) ? first : random_int(r, first, zero);
+    int high = random_one_in(r, 2) ? first + 255 : random_int(r, zero, first + 255);
+    int in[3] = {vector_of(g, SOL_F32, zero, 1), vector_of(g, SOL_F32, low, 1),
+                 vector_of(g, SOL_F32, high, 1)};
+    return gen_add(g, "concat", 3, in, "axis=0");
+}
+
+/* in[0] and in[1] are x and the weight of k channels; adds the other inputs and the layer. */
+static void add_quantized(struct gen *g, const char *kind, int in[6], int64_t k,
+                          const char *attributes) {
+    struct random *r = g->random;
+    const bool is_signed = random_one_in(r, 2), has_range = random_one_in(r, 2);
+    char text[192];
+    const int first = g->value[in[0]].type == SOL_I8 ? -128 : 0;
+    in[2] = vector_of(g, SOL_I32, random_int(r, first, first + 255), 1);
+    in[3] = scale_of(g, k);
+    in[4] = leaf_of(g, SOL_F32, true, 1, &k);
+    if (has_range) in[5] = range_of(g, is_signed);
+    snprintf(text, sizeof text, "%s dtype=%s", attributes,
+             !has_range ? "f32" : is_signed ? "i8" : "u8");
+    int y = gen_add(g, kind, has_range ? 6 : 5, in, text);
+    g->value[y].type = !has_range ? SOL_F32 : is_signed ? SOL_I8 : SOL_U8;
+    gen_output(g, y);
+}
+
+static enum sol_dtype any_quantized(struct gen *g) {
+    return random_one_in(g->random, 2) ? SOL_U8 : SOL_I8;
+}
+
+void gen_quant_linear_case(struct gen *g, const char *kind, const char *attributes) {
+    static const int sizes[] = {1, 3, 7, 16, 17, 64, 100, 257, 1000};
+    struct random *r = g->random;
+    int64_t c = RANDOM_PICK(r, sizes), k = RANDOM_PICK(r, sizes), dim[3] = {g->batch, 5, c};
+    int rank = random_int(r, 1, 3), in[6];
+    in[0] = leaf_of(g, any_quantized(g), false, rank, dim + 3 - rank);
+    in[1] = leaf_of(g, SOL_I8, true, 2, (int64_t[]){k, c});
+    add_quantized(g, kind, in, k, attributes);
+}
+
+void gen_quant_conv_case(struct gen *g, const char *kind, const char *attributes) {
+    static const int counts[] = {1, 3, 8, 16, 17, 32, 58, 64}, sizes[] = {1, 2, 3, 7, 8, 13, 17, 28};
+    struct random *r = g->random;
+    int64_t c = RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts);
+    int h = RANDOM_PICK(r, sizes), w = RANDOM_PICK(r, sizes), rows = random_int(r, 1, 4),
+        columns = random_int(r, 1, 4), dilation = random_one_in(r, 4) ? 2 : 1, in[6];
+    const int groups = random_one_in(r, 6) ? 2 : 1;
+    char text[128];
+    in[0] = leaf_of(g, any_quantized(g), false, 4, (int64_t[]){g->batch, c * groups, h, w});
+    in[1] = leaf_of(g, SOL_I8, true, 4, (int64_t[]){k * groups, c, rows, columns});
+    (void)attributes;
+    /* Padding of the window's size, where the image may be smaller than the window */
+    int pad = h <= (rows - 1) * dilation ? rows * dilation : random_int(r, 0, rows - 1),
+        pad_w = w <= (columns - 1) * dilation ? columns * dilation : random_int(r, 0, columns - 1);
+    snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] dilation=[%d,%d] groups=%d",
+             random_int(r, 1, 3), random_int(r, 1, 3), pad, pad_w, pad, random_int(r, 0, 1) + pad_w,
+             dilation, dilation, groups);
+    add_quantized(g, kind, in, k * groups, text);
+}
+
 /* The layers around a product in a transformer: scales before it, a softmax and a second product after it. */
 static int add_attention(struct gen *g, int x, int y) {
     struct random *r = g->random;

@@ -9,12 +9,15 @@
  * accepts. Memory that a kernel must not read holds NaN; memory that it must not write holds a mark.
  * Buffers end exactly after their last value, so ASan finds accesses beyond it.
  *
+ * Quantized products have a test of their own, test_int8.c.
+ *
  * Two more tests. NaN propagates: if all of x is NaN, all of y is NaN. Every call of a vendor's
  * library fails in turn: the result is an error, nothing leaks, and later results are correct.
  */
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
 #include "dnn/dnn.h"
+#include "dnn/list.h"
 #include "dnn/onednn.h"
 #include "random.h"
 #include "run/program.h"
@@ -699,7 +702,8 @@ int main(int argc, char **argv) {
         const bool has = cpu_has(isa);
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
         for (int i = 0; has && dnn_impls[i]; i++)
-            if (!is_matmul(dnn_impls[i]) && (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
+            if (dnn_impls[i] == &dnn_linear_int8) n_tested++;
+            else if (!is_matmul(dnn_impls[i]) && (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
                 test_implementation(dnn_impls[i], isa, seed);
                 n_tested++;
             }

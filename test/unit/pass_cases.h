@@ -175,6 +175,43 @@
        "%4 = matmul %3 %1\noutput %4 \"y\"\n",
      V "%1 = input f32[8,4] \"z\"\n%2 = matmul %0 %1\n%3 = scalar value=3.0\n"
        "%4 = mul %2 %3\noutput %4 \"y\"\n"},
+#define QX "%0 = input u8[$0,8] \"x\"\n%1 = param i8[4,8] \"w\"\n%2 = param f32[] \"s\"\n"              \
+           "%3 = param f32[4,1] \"t\"\n"
+#define QW "%8 = cast %1\n%9 = mul %8 %3\n"
+    /* The result is f32, and there is no zero point; other readers of the dequantized x stay. */
+    {"quantize",
+     QX "%4 = cast %0 dtype=i32\n%6 = cast %4\n%7 = mul %6 %2\n" QW
+        "%10 = linear %7 %9\n%11 = exp %7\noutput %10 \"y\"\noutput %11 \"z\"\n",
+     QX "%4 = scalar value=0.0 dtype=i32\n%5 = expand %4 shape=[1]\n%6 = reshape %3 shape=[4]\n"
+        "%7 = expand %2 shape=[1]\n%8 = mul %6 %7\n%9 = scalar value=0.0\n"
+        "%10 = expand %9 shape=[4]\n%11 = quant_linear %0 %1 %5 %8 %10\n%12 = cast %0 dtype=i32\n"
+        "%13 = cast %12\n%14 = mul %13 %2\n%15 = exp %14\noutput %11 \"y\"\noutput %15 \"z\"\n"},
+    /* The result is quantized, after a relu; the limits of the range follow from it. */
+    {"quantize",
+     QX "%20 = param f32[] \"u\"\n%4 = cast %0\n%7 = mul %4 %2\n" QW
+        "%10 = linear %7 %9\n%11 = relu %10\n%12 = div %11 %20\n%13 = round %12\n"
+        "%14 = clamp %13 min=-128.0 max=127.0\n%15 = cast %14 dtype=i8\noutput %15 \"y\"\n",
+     QX "%4 = param f32[] \"u\"\n%5 = scalar value=0.0 dtype=i32\n%6 = expand %5 shape=[1]\n"
+        "%7 = reshape %3 shape=[4]\n%8 = expand %2 shape=[1]\n%9 = mul %7 %8\n"
+        "%10 = expand %4 shape=[1]\n%11 = div %9 %10\n%12 = scalar value=0.0\n"
+        "%13 = expand %12 shape=[4]\n%14 = div %13 %10\n%15 = scalar value=0.0\n"
+        "%16 = expand %15 shape=[1]\n%17 = scalar value=0.0\n%18 = expand %17 shape=[1]\n"
+        "%19 = div %18 %10\n%20 = round %19\n%21 = add %20 %16\n%22 = scalar value=-128.0\n"
+        "%23 = expand %22 shape=[1]\n%24 = maximum %21 %23\n%25 = scalar value=127.0\n"
+        "%26 = expand %25 shape=[1]\n%27 = minimum %24 %26\n%28 = scalar value=127.0\n"
+        "%29 = expand %28 shape=[1]\n%30 = scalar value=-128.0\n%31 = expand %30 shape=[1]\n"
+        "%32 = maximum %29 %31\n%33 = concat %16 %27 %32 axis=0\n"
+        "%34 = quant_linear %0 %1 %6 %11 %14 %33 dtype=i8\noutput %34 \"y\"\n"},
+    /* A weight with a zero point, and padding by a zero point of which it is not known that it is of x's type. */
+    {"quantize",
+     QX "%20 = param i8[] \"zero\"\n%4 = cast %0\n%7 = mul %4 %2\n%21 = cast %1 dtype=i32\n"
+        "%22 = cast %20 dtype=i32\n%23 = sub %21 %22\n%24 = cast %23\n%25 = mul %24 %3\n"
+        "%10 = linear %7 %25\noutput %10 \"y\"\n", NULL},
+    {"quantize",
+     "%0 = input u8[$0,8,6,6] \"x\"\n%1 = param i8[4,8,3,3] \"w\"\n%2 = param f32[] \"s\"\n"
+     "%3 = param i32[] \"zero\"\n%4 = cast %0 dtype=i32\n%5 = sub %4 %3\n%6 = cast %5\n"
+     "%7 = mul %6 %2\n%8 = cast %1\n%9 = mul %8 %2\n%10 = conv %7 %9 pad=[1,1,1,1]\n"
+     "output %10 \"y\"\n", NULL},
     {"fold",
      X "%1 = param f32[4,8,1,1] \"w\"\n%2 = param f32[4,1,1] \"s\"\n%3 = conv %0 %1\n"
        "%4 = mul %3 %2\noutput %4 \"y\"\n",

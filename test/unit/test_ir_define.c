@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#define MAX_INPUTS 5
+#define MAX_INPUTS 6
 #define MAX_VARS   16
 
 static struct arena arena;
@@ -161,6 +161,10 @@ static const struct row rows[] = {
     {X " T[6,4,1,1]", "conv pad=[0,0,1,1] stride=[2,2]", EITHER},
     {"T[$0,3,5] T[4,5] T[4]", "linear", NEVER},
     {"T[5] T[4,5]", "linear", NEVER},
+    {"u8[$0,4,7,6] i8[6,4,3,2] i32[1] f32[6] f32[6]", "quant_conv pad=[2,0,1,1] stride=[2,1]", ALWAYS},
+    {"i8[$0,4,7,6] i8[6,2,3,3] i32[1] f32[6] f32[6]", "quant_conv groups=2 dilation=[2,1]", NEVER},
+    {"u8[$0,3,5] i8[4,5] i32[1] f32[4] f32[4]", "quant_linear", NEVER},
+    {"i8[5] i8[4,5] i32[1] f32[4] f32[4] f32[3]", "quant_linear dtype=i8", NEVER},
     {"T[$0,3,5] T[$0,5,4]", "matmul", NEVER},
     {"T[3,1,2,5] T[4,5,6]", "matmul", NEVER},
     {"T[2,5] T[3,5,1]", "matmul", NEVER},

@@ -34,7 +34,15 @@ static const char first_layers[] = "model \"every \\\"layer\\\" \\\\ \\x0a\" {\n
                                    "groups=2 # \"net.py:7\"\n"
                                    "  %7 = batch_norm %6 %4 %4 %4 %4 eps=0.001\n"
                                    "  %8 = param f32[5,8] \"fc\"\n"
-                                   "  %9 = linear %0 %8\n";
+                                   "  %9 = linear %0 %8\n"
+                                   "  %10 = input u8[$0,4,8,8] \"bytes\"\n"
+                                   "  %11 = param i8[8,4,3,3] \"w\"\n"
+                                   "  %12 = param i32[1] \"zero\"\n"
+                                   "  %13 = param f32[3] \"range\"\n"
+                                   "  %14 = quant_conv %10 %11 %12 %4 %4 %13 stride=[2,1] "
+                                   "dtype=i8\n"
+                                   "  %15 = param i8[8,8] \"w2\"\n"
+                                   "  %16 = quant_linear %10 %15 %12 %4 %4\n";
 
 static const char *const pointwise[] = {
     "relu",
@@ -155,7 +163,7 @@ static const char *write_every_layer(void) {
     struct text text;
     text_init(&text, &arena);
     text_add(&text, "%s", first_layers);
-    int n = add_layers(&text, 10, pointwise, COUNT(pointwise), "%0");
+    int n = add_layers(&text, 17, pointwise, COUNT(pointwise), "%0");
     n = add_layers(&text, n, moving, COUNT(moving), "%0");
     n = add_layers(&text, n, binary, COUNT(binary), "%0 %5");
     n = add_layers(&text, n, integer, COUNT(integer), "%2 %2");

@@ -210,6 +210,28 @@ static void test_taps(void) {
     CHECK(parse("f32[3,3] i64[2,5] f32[2,5] i32[2,5] f32[2,5]", "resample", &out));
 }
 
+/* Each input of a quantized product has a type of its own. A range makes the result 8 bits. */
+static void test_quantized(const char *x, const char *layer) {
+    static const char *const others[] = {"i32[1]", "f32[4]", "f32[4]"};
+    const struct tensor *out;
+    const char *good = arena_printf(&arena, "u8%s i32[1] f32[4] f32[4]", x);
+    CHECK(!parse(good, layer, &out) && out->dtype == SOL_F32);
+    CHECK(parse(good, arena_printf(&arena, "%s dtype=u8", layer), &out) == SOL_EINVAL);
+    good = arena_printf(&arena, "%s f32[3]", good);
+    CHECK(!parse(good, arena_printf(&arena, "%s dtype=i8", layer), &out) && out->dtype == SOL_I8);
+    CHECK(parse(good, layer, &out) == SOL_EINVAL && strstr(sol_error(), "u8 or i8 with a range"));
+    CHECK(parse(arena_printf(&arena, "i32%s i32[1] f32[4] f32[4]", x), layer, &out) ==
+              SOL_EUNSUPPORTED &&
+          strstr(sol_error(), "input 0 is i32; it must be u8 or i8"));
+    for (int i = 0; i < 3; i++) {
+        const char *in[3] = {others[0], others[1], others[2]};
+        in[i] = i ? "f64[4]" : "i64[1]";
+        CHECK(parse(arena_printf(&arena, "i8%s %s %s %s", x, in[0], in[1], in[2]), layer, &out) ==
+              SOL_EUNSUPPORTED);
+        CHECK(strstr(sol_error(), arena_printf(&arena, "input %d is ", i + 2)));
+    }
+}
+
 int main(void) {
     bool seen[N_LAYER_KINDS] = {
         [LAYER_input] = true, [LAYER_param] = true, [LAYER_host] = true, [LAYER_resample] = true};
@@ -224,6 +246,9 @@ int main(void) {
     }
     test_indices();
     test_taps();
+    test_quantized("[1,4,3,3] i8[4,4,1,1]", "quant_conv");
+    test_quantized("[2,3] i8[4,3]", "quant_linear");
+    seen[LAYER_quant_conv] = seen[LAYER_quant_linear] = true;
     for (int i = 0; i < N_LAYER_KINDS; i++)
         if (!CHECK(seen[i])) fprintf(stderr, "    no row for %s\n", layer_infos[i].name);
     arena_fini(&arena);

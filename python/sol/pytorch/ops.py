@@ -16,6 +16,7 @@ The other parts of the table:
     ops_type.py     element types, comparisons, logic      ops_order.py   sorts and scans
     ops_scatter.py  writes at computed positions           ops_window.py  convolutions with computed weights
     ops_bag.py      sums of embeddings                     ops_recurrent.py  LSTM, GRU, RNN
+    ops_quantized.py  integers that stand for floats
 
 A new op is one row of a TABLE.
 """
@@ -33,6 +34,7 @@ from sol.pytorch import (
     ops_norm,
     ops_order,
     ops_product,
+    ops_quantized,
     ops_recurrent,
     ops_resize,
     ops_sample,
@@ -534,7 +536,7 @@ TABLE = {
 }
 
 for part in (
-    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_recurrent,
+    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_quantized, ops_recurrent,
     ops_resize, ops_sample, ops_scatter, ops_shape, ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE

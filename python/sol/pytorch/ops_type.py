@@ -20,6 +20,8 @@ KEEPING = {
     "to", "_to_copy", "type_as", "eq", "ne", "lt", "le", "gt", "ge", "argmax", "argmin", "isnan", "isinf", "isfinite",
     "bucketize", "searchsorted", "one_hot", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
     "view_as_complex", "view", "broadcast_tensors",
+    "quantized_decomposed.quantize_per_tensor", "quantized_decomposed.dequantize_per_tensor",
+    "quantized_decomposed.dequantize_per_channel", "quantized_decomposed.choose_qparams",
     "argsort", "less", "less_equal", "greater", "greater_equal", "not_equal", "signbit", "isposinf", "isneginf", "isclose", "count_nonzero", "isin", "isreal", "nll_loss", "nll_loss_nd", "nll_loss2d", "cross_entropy_loss", "multi_margin_loss",
 }  # fmt: skip
 FLOATS = {"f32", "f64", "f16", "bf16"}

@@ -68,6 +68,49 @@ void ref_eval_linear(const struct layer_call *c) {
     }
 }
 
+/* ---- Quantized products ---- */
+
+/* Element `i` of the output, of channel k, from its integer sum modulo 2^32. */
+static void set_quantized(const struct layer_call *c, int64_t i, int64_t k, int64_t sum) {
+    const float whole = (float)(int32_t)(uint32_t)sum;
+    double f = (double)((float)(whole * (float)ref_real(c, 3, k)) + (float)ref_real(c, 4, k));
+    if (c->layer->n_in > 5)
+        f = fmin(fmax(nearbyint(f) + ref_real(c, 5, 0), ref_real(c, 5, 1)), ref_real(c, 5, 2));
+    ref_set_real(c, i, f);
+}
+
+void ref_eval_quant_conv(const struct layer_call *c) {
+    const struct attr *a = c->attr;
+    struct shape xs = ref_get_shape(c, 0), ws = ref_get_shape(c, 1);
+    int64_t at[SOL_MAX_RANK] = {0}, k_per_group = ws.dim[0] / a->groups;
+    const int64_t n_taps = ws.stride[0], zero = ref_whole(c, 2, 0);
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t sum = 0, x = at[0] * xs.stride[0] + at[1] / k_per_group * ws.dim[1] * xs.stride[1];
+        for (int64_t tap = 0; tap < n_taps; tap++) {
+            int64_t s = tap % ws.dim[3], r = tap / ws.dim[3] % ws.dim[2];
+            int64_t row = at[2] * a->stride[0] - a->pad[0] + r * a->dilation[0];
+            int64_t column = at[3] * a->stride[1] - a->pad[1] + s * a->dilation[1];
+            if (row < 0 || row >= xs.dim[2] || column < 0 || column >= xs.dim[3]) continue;
+            int64_t from = x + tap / ws.stride[1] * xs.stride[1] + row * xs.stride[2] + column;
+            sum += (ref_whole(c, 0, from) - zero) * ref_whole(c, 1, at[1] * n_taps + tap);
+        }
+        set_quantized(c, i, at[1], sum);
+        ref_step_point(&c->shape, at);
+    }
+}
+
+void ref_eval_quant_linear(const struct layer_call *c) {
+    struct shape ws = ref_get_shape(c, 1);
+    int64_t n_k = ws.dim[0], n_c = ws.dim[1], zero = ref_whole(c, 2, 0);
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        int64_t sum = 0;
+        for (int64_t j = 0; j < n_c; j++)
+            sum += (ref_whole(c, 0, i / n_k * n_c + j) - zero) *
+                   ref_whole(c, 1, i % n_k * n_c + j);
+        set_quantized(c, i, i % n_k, sum);
+    }
+}
+
 /* Output point `at` is the product of row at[rank - 2] of the first matrix and column at[rank - 1] of the second. */
 void ref_eval_matmul(const struct layer_call *c) {
     struct shape as = ref_get_shape(c, 0), bs = ref_get_shape(c, 1);

@@ -15,7 +15,7 @@ static sol_tensor read_triple(struct op_call *c, int i, int64_t axis) {
         return -1;
     }
     const int rank = call_rank(c, i);
-    sol_tensor zero = call_has(c, i + 2) ? quant_along(c, i + 2, axis, rank) : -1;
+    sol_tensor zero = quant_zero(c, i + 2, axis, rank);
     return quant_read(c, call_tensor(c, i), quant_along(c, i + 1, axis, rank), zero);
 }
 
@@ -24,7 +24,7 @@ static enum sol_status write_result(struct op_call *c, sol_tensor y, int i, int 
     const bool has_zero = call_has(c, i + 1);
     if (c->im->status) return c->im->status;
     if (!call_has(c, i)) return fail(SOL_EINVAL, "input %d, a scale, is missing", i);
-    sol_tensor zero = has_zero ? quant_along(c, i + 1, 0, 1) : -1;
+    sol_tensor zero = quant_zero(c, i + 1, 0, 1);
     return call_set_output(
         c, 0,
         quant_write(c, y, quant_along(c, i, 0, 1), zero, c->in[has_zero ? i + 1 : like]->dtype));
@@ -123,14 +123,17 @@ static enum sol_status scale_product(struct op_call *c, sol_tensor a, sol_tensor
 static sol_tensor column(struct op_call *c, int i, int rank) {
     return call_has(c, i) ? quant_along(c, i, -1, rank) : -1;
 }
+static sol_tensor zero_column(struct op_call *c, int i, int rank) {
+    return quant_zero(c, i, -1, rank);
+}
 
 /* Inputs: A, B, their scales, their zero points, a bias. */
 enum sol_status op_matmul_to_float(struct op_call *c) {
     const int left = call_rank(c, 0), right = call_rank(c, 1);
     if (left < 2 || right < 2) return fail(SOL_EUNSUPPORTED, "ranks %d and %d", left, right);
     sol_tensor scale = LAYER2(c, "mul", column(c, 2, left), column(c, 3, right), "");
-    return scale_product(c, quant_subtract(c, call_tensor(c, 0), column(c, 4, left)), scale,
-                         quant_subtract(c, call_tensor(c, 1), column(c, 5, right)), 6);
+    return scale_product(c, quant_subtract(c, call_tensor(c, 0), zero_column(c, 4, left)), scale,
+                         quant_subtract(c, call_tensor(c, 1), zero_column(c, 5, right)), 6);
 }
 
 /* Inputs: A of floats, which is quantized as a whole, B, its scale and zero point, a bias. */
@@ -141,7 +144,7 @@ enum sol_status op_dynamic_matmul(struct op_call *c) {
     sol_tensor a = quant_dynamic(c, call_tensor(c, 0), &scale, &zero);
     scale = LAYER2(c, "mul", scale, column(c, 2, right), "");
     return scale_product(c, quant_subtract(c, a, zero), scale,
-                         quant_subtract(c, call_tensor(c, 1), column(c, 3, right)), 4);
+                         quant_subtract(c, call_tensor(c, 1), zero_column(c, 3, right)), 4);
 }
 
 /* ---- LSTM ---- */

@@ -23,6 +23,19 @@ sol_tensor quant_along(struct op_call *c, int i, int64_t axis, int rank) {
     return c->im->status ? x : call_reshape(c, x, rank, dim);
 }
 
+/* Is every byte of the value, which the file has, 0? Values of one call are not read, as they would need a guard. */
+static bool is_zero(const struct import_value *v) {
+    const int64_t size = v->data ? call_count(v) * (int64_t)size_element(v->dtype) : -1;
+    for (int64_t i = 0; i < size; i++)
+        if (((const char *)v->data)[i]) return false;
+    return size >= 0;
+}
+
+sol_tensor quant_zero(struct op_call *c, int i, int64_t axis, int rank) {
+    if (!call_has(c, i) || is_zero(c->in[i])) return -1;
+    return quant_along(c, i, axis, rank);
+}
+
 sol_tensor quant_subtract(struct op_call *c, sol_tensor x, sol_tensor zero) {
     x = call_cast(c, x, SOL_I32);
     return zero < 0 ? x : LAYER2(c, "sub", x, call_cast(c, zero, SOL_I32), "");
@@ -53,7 +66,7 @@ sol_tensor quant_write(struct op_call *c, sol_tensor x, sol_tensor scale, sol_te
 enum sol_status op_dequantize(struct op_call *c) {
     int64_t axis = call_int(c, "axis", 1);
     int rank = call_rank(c, 0);
-    sol_tensor zero = call_has(c, 2) ? quant_along(c, 2, axis, rank) : -1;
+    sol_tensor zero = quant_zero(c, 2, axis, rank);
     return call_set_output(c, 0,
                            quant_read(c, call_tensor(c, 0), quant_along(c, 1, axis, rank), zero));
 }
@@ -61,7 +74,7 @@ enum sol_status op_dequantize(struct op_call *c) {
 enum sol_status op_quantize(struct op_call *c) {
     int64_t axis = call_int(c, "axis", 1);
     int rank = call_rank(c, 0);
-    sol_tensor zero = call_has(c, 2) ? quant_along(c, 2, axis, rank) : -1;
+    sol_tensor zero = quant_zero(c, 2, axis, rank);
     enum sol_dtype to = call_has(c, 2) ? c->in[2]->dtype : SOL_U8;
     return call_set_output(
         c, 0, quant_write(c, call_tensor(c, 0), quant_along(c, 1, axis, rank), zero, to));
@@ -92,8 +105,8 @@ enum sol_status op_dynamic_quantize(struct op_call *c) {
 /* A zero point per row of A, and per column of B. */
 enum sol_status op_matmul_integer(struct op_call *c) {
     int left = call_rank(c, 0), right = call_rank(c, 1);
-    sol_tensor a_zero = call_has(c, 2) ? quant_along(c, 2, -2, left > 1 ? left : 2) : -1,
-               b_zero = call_has(c, 3) ? quant_along(c, 3, -1, right) : -1;
+    sol_tensor a_zero = quant_zero(c, 2, -2, left > 1 ? left : 2),
+               b_zero = quant_zero(c, 3, -1, right);
     if (left < 2 || right < 2) return fail(SOL_EUNSUPPORTED, "ranks %d and %d", left, right);
     sol_tensor a = quant_subtract(c, call_tensor(c, 0), a_zero),
                b = quant_subtract(c, call_tensor(c, 1), b_zero);
@@ -101,8 +114,8 @@ enum sol_status op_matmul_integer(struct op_call *c) {
 }
 
 enum sol_status op_conv_integer(struct op_call *c) {
-    sol_tensor x_zero = call_has(c, 2) ? quant_along(c, 2, 1, call_rank(c, 0)) : -1,
-               w_zero = call_has(c, 3) ? quant_along(c, 3, 0, call_rank(c, 1)) : -1;
+    sol_tensor x_zero = quant_zero(c, 2, 1, call_rank(c, 0)),
+               w_zero = quant_zero(c, 3, 0, call_rank(c, 1));
     sol_tensor in[3] = {quant_subtract(c, call_tensor(c, 0), x_zero),
                         quant_subtract(c, call_tensor(c, 1), w_zero), -1};
     return call_set_output(c, 0, window_conv_node(c, in));
@@ -113,13 +126,13 @@ enum sol_status op_qlinear_matmul(struct op_call *c) {
     int left = call_rank(c, 0), right = call_rank(c, 3);
     if (left < 2 || right < 2) return fail(SOL_EUNSUPPORTED, "ranks %d and %d", left, right);
     sol_tensor a = quant_read(c, call_tensor(c, 0), quant_along(c, 1, -2, left),
-                              quant_along(c, 2, -2, left)),
+                              quant_zero(c, 2, -2, left)),
                b = quant_read(c, call_tensor(c, 3), quant_along(c, 4, -1, right),
-                              quant_along(c, 5, -1, right));
+                              quant_zero(c, 5, -1, right));
     sol_tensor y = LAYER2(c, "matmul", a, b, "");
     return call_set_output(c, 0,
                            quant_write(c, y, quant_along(c, 6, -1, left),
-                                       quant_along(c, 7, -1, left), c->in[7]->dtype));
+                                       quant_zero(c, 7, -1, left), c->in[7]->dtype));
 }
 
 /* Inputs: x, its scale and zero point, the weight and its, the result's scale and zero point, and a bias of i32 in units of
@@ -127,8 +140,8 @@ enum sol_status op_qlinear_matmul(struct op_call *c) {
 enum sol_status op_qlinear_conv(struct op_call *c) {
     int rank = call_rank(c, 0);
     sol_tensor x_scale = quant_along(c, 1, 1, rank), w_scale = quant_along(c, 4, 0, rank);
-    sol_tensor in[3] = {quant_read(c, call_tensor(c, 0), x_scale, quant_along(c, 2, 1, rank)),
-                        quant_read(c, call_tensor(c, 3), w_scale, quant_along(c, 5, 0, rank)), -1};
+    sol_tensor in[3] = {quant_read(c, call_tensor(c, 0), x_scale, quant_zero(c, 2, 1, rank)),
+                        quant_read(c, call_tensor(c, 3), w_scale, quant_zero(c, 5, 0, rank)), -1};
     struct import_value *inputs[2] = {c->in[0], c->in[3]};
     struct op_call inner = *c;
     inner.in = inputs;
@@ -140,5 +153,5 @@ enum sol_status op_qlinear_conv(struct op_call *c) {
     sol_tensor y = window_conv_node(&inner, in);
     return call_set_output(
         c, 0,
-        quant_write(c, y, quant_along(c, 6, 1, rank), quant_along(c, 7, 1, rank), c->in[7]->dtype));
+        quant_write(c, y, quant_along(c, 6, 1, rank), quant_zero(c, 7, 1, rank), c->in[7]->dtype));
 }

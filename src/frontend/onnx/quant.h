@@ -6,6 +6,8 @@
 
 /* Input `i`, a number or one per position of `axis`, in the shape that broadcasts with a tensor of `rank`. */
 sol_tensor quant_along(struct op_call *c, int i, int64_t axis, int rank);
+/* The same for a zero point; -1 if it is missing, or if all are known to be 0. */
+sol_tensor quant_zero(struct op_call *c, int i, int64_t axis, int rank);
 /* x - zero point, both as i32; `zero` < 0: there is none. */
 sol_tensor quant_subtract(struct op_call *c, sol_tensor x, sol_tensor zero);
 /* (x - zero point) * scale */
