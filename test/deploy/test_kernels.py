@@ -6,12 +6,14 @@ import subprocess
 import numpy as np
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401  registers quantized_decomposed
 from deploy_net import build_portable, close, load
 from torch import nn
 
 import sol.pytorch as sol
 from sol import _core
 
+Q = torch.ops.quantized_decomposed
 ALL = [name for kind, name, _, _ in _core.query() if kind == "library"]
 OWN = [row[1] for row in _core.query() if row[0] == "library" and row[3] == "own kernel"]
 
@@ -24,7 +26,22 @@ class Product(nn.Module):
 
 
 # Each implementation accepts at least one of these layers. A new implementation may need a new row.
+class Quantized(nn.Module):
+    """A linear layer of 8 bits, as PT2E writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", torch.randint(-127, 128, (24, 40), dtype=torch.int8))
+        self.register_buffer("scale", torch.full((24,), 0.01))
+
+    def forward(self, x):
+        x = Q.quantize_per_tensor(x, 0.03, 120, 0, 255, torch.uint8)
+        x = Q.dequantize_per_tensor(x, 0.03, 120, 0, 255, torch.uint8)
+        return nn.functional.linear(x, Q.dequantize_per_channel(self.w, self.scale, None, 0, -128, 127, torch.int8))
+
+
 LAYERS = [
+    (Quantized(), (3, 40)),
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),
     (nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 12, 12)),
     (nn.Conv2d(32, 48, 1), (1, 32, 12, 12)),
