@@ -460,8 +460,8 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
     struct direct_phase phase[DIRECT_MAX_PHASES];
     dnn_direct_phases(plan, phase);
     for (int64_t j = 0; j < width && unit > 1 && !c_block; j++)
-        ((int32_t *)to)[j] = sum_weights(plan, (const int8_t *)weight,
-                                         find_channel(p, group, pair * width + j));
+        ((int32_t *)to)[j] =
+            sum_weights(plan, (const int8_t *)weight, find_channel(p, group, pair * width + j));
     for (int64_t f = 0; f < direct_phases(plan); f++) {
         const int64_t positions = phase[f].n_taps / param[DIRECT_C_BLOCKS];
         float *at = to + phase[f].weights + count_channels(plan, c_block) * positions * width;

@@ -134,9 +134,9 @@ struct block {
     const struct direct_tap *taps;
     float *panel;
     const struct direct_phase *phases;
-    const float *x; /* input of the block's first pixel, in panel or image */
-    int way;        /* PLAIN .. */
-    int padding;    /* each byte of values outside of the image */
+    const float *x;   /* input of the block's first pixel, in panel or image */
+    int way;          /* PLAIN .. */
+    int padding;      /* each byte of values outside of the image */
     int64_t y_size;   /* bytes of a value of y */
     int64_t x_stride; /* floats from one sample of x to the next */
     int64_t image, group, row, column, n_rows, n_columns; /* image: the sample */
@@ -289,9 +289,8 @@ static void make_int8(const struct block *block, int64_t k_block, int vectors,
         if (problem->k_map[k + i] < 0) outputs->valid[i / LANES][i % LANES] = 0;
     tile->outputs = outputs;
     tile->flip = int8_set(problem->x_type == SOL_I8 ? (int32_t)0x80808080 : 0);
-    tile->place = (struct int8_place){.pixel = LANES * size,
-                                      .row = tile->out.row * size,
-                                      .block = tile->out.block * size};
+    tile->place = (struct int8_place){
+        .pixel = LANES * size, .row = tile->out.row * size, .block = tile->out.block * size};
 }
 
 /* Sets which weights tile `index` of n prefetches: the second half of the tiles prefetches those of the next output phase or
@@ -415,8 +414,9 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
 static void set_way(struct block *block) {
     const struct dnn_plan *plan = block->plan;
     const bool is_float = plan->problem.x_type == SOL_F32;
-    block->way = is_float ? (plan->problem.x_plain ? PLAIN : BLOCKED)
-                          : int8_has_dot() ? QUADS_DOT : QUADS;
+    block->way = is_float         ? (plan->problem.x_plain ? PLAIN : BLOCKED)
+                 : int8_has_dot() ? QUADS_DOT
+                                  : QUADS;
     block->padding = is_float ? 0 : *block->call->zero & 255;
     block->x_stride = block->call->x_stride / direct_unit(plan);
     block->y_size = plan->problem.y_type == SOL_F32 ? 4 : 1;

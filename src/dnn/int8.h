@@ -121,11 +121,11 @@ INLINE void int8_multiply(bool dot, int rows, int columns, int vectors, int64_t 
 /* What all tiles of two neighbouring vectors of outputs have in common. */
 struct int8_outputs {
     vec scale[2], bias[2];
-    ivec start[2]; /* of the sums */
-    ivec valid[2]; /* all bits of outputs that exist, none of padding */
-    int n[2];      /* outputs that are stored */
-    vec low, high; /* limits of y - zero point; unused if y is f32 */
-    ivec offset;   /* int8_store_bytes */
+    ivec start[2];       /* of the sums */
+    ivec valid[2];       /* all bits of outputs that exist, none of padding */
+    int n[2];            /* outputs that are stored */
+    vec low, high;       /* limits of y - zero point; unused if y is f32 */
+    ivec offset;         /* int8_store_bytes */
     enum sol_dtype type; /* of y */
 };
 

@@ -35,8 +35,7 @@ static void make_plan(struct dnn_plan *plan) {
     const int64_t most = 8 * plan->kernels->values, parts = ceil_div(rows, most);
     const int64_t per_pair = min_i64(rows, most) * p->c * 2 * p->lanes;
     plan->param[LINEAR_INT8_ROWS] =
-        rows <= most ? most
-                     : round_up(ceil_div(rows, parts), plan->kernels->values);
+        rows <= most ? most : round_up(ceil_div(rows, parts), plan->kernels->values);
     plan->param[LINEAR_INT8_PAIRS] = max_i64(1, min_i64(pairs, task_products / per_pair));
     plan->param[LINEAR_INT8_SIZE] = 2 * p->lanes * 4 * (1 + linear_int8_quads(plan));
     plan->packed_size = (size_t)(pairs * plan->param[LINEAR_INT8_SIZE]);

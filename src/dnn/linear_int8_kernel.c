@@ -35,8 +35,7 @@ INLINE void multiply_tile(bool dot, int rows, int vectors, const struct tile *ti
     const char *x = tile->x;
     ivec sum[INT8_VALUES][2];
     UNROLL
-    for (int i = 0; i < rows; i++)
-        sum[i][0] = tile->out->start[0], sum[i][1] = tile->out->start[1];
+    for (int i = 0; i < rows; i++) sum[i][0] = tile->out->start[0], sum[i][1] = tile->out->start[1];
     for (int64_t quad = 0; quad < whole; quad++, x += 4, weights += 2)
         int8_multiply(dot, 1, rows, vectors, c, x, x, flip, weights, sum);
     if (c % 4) {
@@ -91,7 +90,8 @@ dnn_run_fn ISA_NAME(dnn_run_linear_int8);
 void ISA_NAME(dnn_run_linear_int8)(const struct dnn_plan *plan, const struct dnn_call *call,
                                    void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
-    const int64_t pairs = ceil_div(plan->problem.k, 2 * LANES), step = plan->param[LINEAR_INT8_PAIRS];
+    const int64_t pairs = ceil_div(plan->problem.k, 2 * LANES),
+                  step = plan->param[LINEAR_INT8_PAIRS];
     const int64_t shares = ceil_div(pairs, step), rows = plan->param[LINEAR_INT8_ROWS];
     for (int64_t task = begin; task < end; task++) {
         const int64_t n = task / shares * rows, n_end = min_i64(n + rows, call->batch);

@@ -26,9 +26,7 @@ struct quantized {
 };
 
 static bool is_one(const struct tensor *t) { return size_is(ir_elements(t), 1); }
-static bool is_8_bits(const struct tensor *t) {
-    return t->dtype == SOL_U8 || t->dtype == SOL_I8;
-}
+static bool is_8_bits(const struct tensor *t) { return t->dtype == SOL_U8 || t->dtype == SOL_I8; }
 
 /* Removes casts to wider integers, and to f32: they are exact. */
 static struct tensor *skip_casts(struct tensor *t) {
@@ -118,9 +116,9 @@ struct quantize {
     struct tensor *scale, *zero; /* zero NULL: 0 */
     enum layer_kind scaling;     /* div, or mul if `scale` is the scale's reciprocal */
     double low, high;
-    const struct layer *act; /* relu or clamp, or NULL */
+    const struct layer *act;     /* relu or clamp, or NULL */
     const struct layer *reshape; /* between a linear and all this, or NULL; it keeps the last dim */
-    struct tensor *bias;     /* a sum before the activation, or NULL */
+    struct tensor *bias;         /* a sum before the activation, or NULL */
 };
 
 /* The layer of this kind that computes `t`, if nothing else reads its result; else NULL. `reader` reads it. */
@@ -247,7 +245,9 @@ static struct tensor *make_range(struct model *m, const struct quantize *q, stru
     struct tensor *zero =
         q->zero ? flatten(m, cast(m, q->zero, SOL_F32), one) : number(m, SOL_F32, 0, one);
     const bool is_relu = q->act && q->act->kind == LAYER_relu;
-    const double low = is_relu ? 0 : q->act ? q->act->attr.min : -INFINITY,
+    const double low = is_relu  ? 0
+                       : q->act ? q->act->attr.min
+                                : -INFINITY,
                  high = is_relu || !q->act ? INFINITY : q->act->attr.max;
     struct tensor *in[3] = {zero, limit(m, q, q->low, low, LAYER_maximum, scale, zero),
                             limit(m, q, q->high, high, LAYER_minimum, scale, zero)};
@@ -321,8 +321,8 @@ static struct tensor *fuse_quantize(struct model *m, const struct layer *l) {
     struct product p;
     if (!match_quantize(m, l, &q)) return l->out[0];
     const struct layer *anchor = find_anchor(m, &q);
-    if (!anchor || anchor->out[0]->dtype != SOL_F32 || !find_product(m, anchor, &p) ||
-        !p.x.scale || !p.x.scale->is_constant)
+    if (!anchor || anchor->out[0]->dtype != SOL_F32 || !find_product(m, anchor, &p) || !p.x.scale ||
+        !p.x.scale->is_constant)
         return l->out[0];
     struct tensor *unit = flatten(m, q.scale, size_const(1));
     set_scale(m, &p);

@@ -114,8 +114,7 @@ static bool is_channel_concat(const struct layer *l) {
 
 /* A grouped convolution with as many output as input channels, as in MobileNet (depthwise) and ResNeXt. */
 static bool keeps_groups(const struct layer *l) {
-    return ir_is_conv(l) && l->attr.groups > 1 &&
-           size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
+    return ir_is_conv(l) && l->attr.groups > 1 && size_equal(l->in[0]->dim[1], l->out[0]->dim[1]);
 }
 
 static bool same_channels(const struct tensor *a, const struct tensor *b) {
@@ -333,8 +332,7 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
     }
     const int first = ir_is_quantized(l) ? QUANT_SCALE : 2,
               last = ir_is_quantized(l) ? QUANT_BIAS : l->n_in - 1;
-    for (int i = first; i <= last; i++)
-        TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
+    for (int i = first; i <= last; i++) TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
     return SOL_OK;
 }
 

@@ -146,8 +146,8 @@ static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
     return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
-           !ir_is_linear(producer) && !storage_is_dense(producer) &&
-           !crosses_samples(producer) && !may_be_alias(plan, producer);
+           !ir_is_linear(producer) && !storage_is_dense(producer) && !crosses_samples(producer) &&
+           !may_be_alias(plan, producer);
 }
 
 static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
@@ -225,9 +225,7 @@ static void write_through(struct plan *plan, const struct layer *l) {
 /* ---- All tensors ---- */
 
 /* Linear layers and movements across samples need an input without gaps between samples. */
-static bool needs_dense(const struct layer *l) {
-    return ir_is_linear(l) || crosses_samples(l);
-}
+static bool needs_dense(const struct layer *l) { return ir_is_linear(l) || crosses_samples(l); }
 
 static enum sol_status insert_own_copy(struct plan *plan, struct tensor **in) {
     TRY(insert_copy(plan, in));

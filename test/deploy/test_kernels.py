@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  registers quantized_decomposed
+import torch.ao.quantization.fx._decomposed
 from deploy_net import build_portable, close, load
 from torch import nn
 
@@ -37,7 +37,9 @@ class Quantized(nn.Module):
     def forward(self, x):
         x = Q.quantize_per_tensor(x, 0.03, 120, 0, 255, torch.uint8)
         x = Q.dequantize_per_tensor(x, 0.03, 120, 0, 255, torch.uint8)
-        return nn.functional.linear(x, Q.dequantize_per_channel(self.w, self.scale, None, 0, -128, 127, torch.int8))
+        return nn.functional.linear(
+            x, Q.dequantize_per_channel(self.w, self.scale, None, 0, -128, 127, torch.int8)
+        )
 
 
 LAYERS = [

@@ -95,7 +95,9 @@ static void add_quantized(struct gen *g, const char *kind, int in[6], int64_t k,
     in[4] = leaf_of(g, SOL_F32, true, 1, &k);
     if (has_range) in[5] = range_of(g, is_signed);
     snprintf(text, sizeof text, "%s dtype=%s", attributes,
-             !has_range ? "f32" : is_signed ? "i8" : "u8");
+             !has_range  ? "f32"
+             : is_signed ? "i8"
+                         : "u8");
     int y = gen_add(g, kind, has_range ? 6 : 5, in, text);
     g->value[y].type = !has_range ? SOL_F32 : is_signed ? SOL_I8 : SOL_U8;
     gen_output(g, y);
@@ -116,7 +118,8 @@ void gen_quant_linear_case(struct gen *g, const char *kind, const char *attribut
 }
 
 void gen_quant_conv_case(struct gen *g, const char *kind, const char *attributes) {
-    static const int counts[] = {1, 3, 8, 16, 17, 32, 58, 64}, sizes[] = {1, 2, 3, 7, 8, 13, 17, 28};
+    static const int counts[] = {1, 3, 8, 16, 17, 32, 58, 64},
+                     sizes[] = {1, 2, 3, 7, 8, 13, 17, 28};
     struct random *r = g->random;
     int64_t c = RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts);
     int h = RANDOM_PICK(r, sizes), w = RANDOM_PICK(r, sizes), rows = random_int(r, 1, 4),

@@ -66,7 +66,8 @@ static int map_channels(struct random *r, int n_model, int lanes, int *map) {
 }
 
 static bool set_conv(struct random *r, struct job *j) {
-    static const int counts[] = {1, 3, 5, 8, 16, 17, 32, 40, 64}, sizes[] = {1, 2, 3, 5, 7, 9, 14, 17, 30};
+    static const int counts[] = {1, 3, 5, 8, 16, 17, 32, 40, 64},
+                     sizes[] = {1, 2, 3, 5, 7, 9, 14, 17, 30};
     struct dnn_problem *p = &j->p;
     p->kind = DNN_CONV;
     p->groups = random_one_in(r, 6) ? 2 : 1;
@@ -126,7 +127,8 @@ static int32_t read_byte(enum sol_dtype type, const uint8_t *at) {
 }
 
 /* The sum for stored channel k of pixel `at` of sample n. */
-static int64_t add_products(const struct job *j, const struct data *d, int64_t n, int k, int64_t at) {
+static int64_t add_products(const struct job *j, const struct data *d, int64_t n, int k,
+                            int64_t at) {
     const struct dnn_problem *p = &j->p;
     const int64_t pixels = (int64_t)p->h * p->w;
     const int per_group = p->c_model / p->groups, model = p->k_map ? p->k_map[k] : k,
@@ -139,8 +141,8 @@ static int64_t add_products(const struct job *j, const struct data *d, int64_t n
             int64_t row = at / p->ow * p->sh - p->pt + i / p->kw * p->dh;
             int64_t column = at % p->ow * p->sw - p->pl + i % p->kw * p->dw;
             if (row < 0 || row >= p->h || column < 0 || column >= p->w) continue;
-            const uint8_t *x = d->x + n * (p->c * pixels + j->x_gap) +
-                               locate(p, pixels, c, row * p->w + column);
+            const uint8_t *x =
+                d->x + n * (p->c * pixels + j->x_gap) + locate(p, pixels, c, row * p->w + column);
             sum += (read_byte(p->x_type, x) - j->zero) *
                    d->weight[((int64_t)model * per_group + from - first) * p->kh * p->kw + i];
         }
@@ -160,12 +162,18 @@ static double expect(const struct job *j, const struct data *d, int64_t n, int k
 static void run_tasks(const struct dnn_plan *plan, const struct job *j, const struct data *d,
                       uint8_t *y, int64_t step, bool backwards) {
     const struct dnn_problem *p = &j->p;
-    struct dnn_call call = {.x = (float *)d->x, .packed = (float *)d->packed, .bias = d->bias,
-                            .scale = d->scale, .zero = &j->zero, .range = j->range,
-                            .y = (float *)y, .batch = j->batch,
+    struct dnn_call call = {.x = (float *)d->x,
+                            .packed = (float *)d->packed,
+                            .bias = d->bias,
+                            .scale = d->scale,
+                            .zero = &j->zero,
+                            .range = j->range,
+                            .y = (float *)y,
+                            .batch = j->batch,
                             .x_stride = (int64_t)p->c * p->h * p->w + j->x_gap,
                             .y_stride = (int64_t)p->k * p->oh * p->ow + j->y_gap};
-    const int64_t n = j->batch ? plan->impl->n_tasks(plan, j->batch) : 0, ranges = ceil_div(n, step);
+    const int64_t n = j->batch ? plan->impl->n_tasks(plan, j->batch) : 0,
+                  ranges = ceil_div(n, step);
     for (int64_t i = 0; i < ranges; i++) {
         const int64_t begin = (backwards ? ranges - 1 - i : i) * step;
         plan->impl->run(plan, &call, d->scratch, begin, min_i64(n, begin + step));
@@ -178,8 +186,7 @@ static bool is_right(const struct job *j, const struct data *d, const uint8_t *y
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < pixels; i++) {
-                const uint8_t *at =
-                    y + (n * stride + locate(p, pixels, k, i)) * element(p->y_type);
+                const uint8_t *at = y + (n * stride + locate(p, pixels, k, i)) * element(p->y_type);
                 float f;
                 memcpy(&f, at, p->y_type == SOL_F32 ? sizeof f : 1);
                 double is = p->y_type == SOL_F32 ? (double)f : read_byte(p->y_type, at);

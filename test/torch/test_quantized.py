@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
+import torch.ao.quantization.fx._decomposed
 from torch import nn
 
 import sol.pytorch as sol

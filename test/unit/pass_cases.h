@@ -206,12 +206,14 @@
     {"quantize",
      QX "%20 = param i8[] \"zero\"\n%4 = cast %0\n%7 = mul %4 %2\n%21 = cast %1 dtype=i32\n"
         "%22 = cast %20 dtype=i32\n%23 = sub %21 %22\n%24 = cast %23\n%25 = mul %24 %3\n"
-        "%10 = linear %7 %25\noutput %10 \"y\"\n", NULL},
+        "%10 = linear %7 %25\noutput %10 \"y\"\n",
+     NULL},
     {"quantize",
      "%0 = input u8[$0,8,6,6] \"x\"\n%1 = param i8[4,8,3,3] \"w\"\n%2 = param f32[] \"s\"\n"
      "%3 = param i32[] \"zero\"\n%4 = cast %0 dtype=i32\n%5 = sub %4 %3\n%6 = cast %5\n"
      "%7 = mul %6 %2\n%8 = cast %1\n%9 = mul %8 %2\n%10 = conv %7 %9 pad=[1,1,1,1]\n"
-     "output %10 \"y\"\n", NULL},
+     "output %10 \"y\"\n",
+     NULL},
     {"fold",
      X "%1 = param f32[4,8,1,1] \"w\"\n%2 = param f32[4,1,1] \"s\"\n%3 = conv %0 %1\n"
        "%4 = mul %3 %2\noutput %4 \"y\"\n",

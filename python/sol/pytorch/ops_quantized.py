@@ -86,7 +86,9 @@ def _choose(b, x, quant_min, quant_max, eps, dtype, out):
     scale = b.layer("div", b.layer("sub", high, low), float(quant_max - quant_min))
     scale = b.layer("maximum", scale, float(eps))
     point = b.layer("round", b.layer("div", low, scale))
-    point = b.layer("clamp", b.layer("sub", float(quant_min), point), min=float(quant_min), max=float(quant_max))
+    point = b.layer(
+        "clamp", b.layer("sub", float(quant_min), point), min=float(quant_min), max=float(quant_max)
+    )
     return [b.reshape(b.cast(scale, "f64"), out[0]), b.reshape(b.cast(point, "i64"), out[1])]
 
 

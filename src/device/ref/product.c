@@ -105,8 +105,7 @@ void ref_eval_quant_linear(const struct layer_call *c) {
     for (int64_t i = 0; i < c->shape.n; i++) {
         int64_t sum = 0;
         for (int64_t j = 0; j < n_c; j++)
-            sum += (ref_whole(c, 0, i / n_k * n_c + j) - zero) *
-                   ref_whole(c, 1, i % n_k * n_c + j);
+            sum += (ref_whole(c, 0, i / n_k * n_c + j) - zero) * ref_whole(c, 1, i % n_k * n_c + j);
         set_quantized(c, i, i % n_k, sum);
     }
 }
