@@ -20,8 +20,15 @@ struct group {
     VEC(struct layer *) layers;
 };
 
+/* Views around attention (view.c) lie in memory of another order: a copy must not write it. */
+static bool is_strided_view(const struct group *g, const struct layer *l) {
+    const struct storage *storage = g->c->plan->storage;
+    return storage[l->out[0]->id].is_strided || (l->n_in && storage[l->in[0]->id].is_strided);
+}
+
 static bool fits(const struct group *g, const struct layer *l) {
     if (cluster_is_source(l) || g->c->of[l->id] || !movement_fits_group(l)) return false;
+    if (is_strided_view(g, l)) return false;
     return l->kind != LAYER_concat || !storage_is_view(g->c->plan, l);
 }
 
