@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 18900
+CORE_LINES = 22300
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -45,24 +45,24 @@ FOLDERS = {
     "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/null": 90,
-    "src/device/ref": 1350,
-    "src/dfp": 4900,
-    "src/dnn": 4600,
+    "src/device/ref": 1380,
+    "src/dfp": 5050,
+    "src/dnn": 5950,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 3360,
+    "src/ir": 3450,
     "src/jit": 820,
-    "src/pass": 860,
-    "src/plan": 2120,
+    "src/pass": 1360,
+    "src/plan": 2320,
     "src/report": 400,
     "src/run": 2760,
     "test/deploy": 1660,
     "test/fault": 130,
     "test/fuzz": 220,
     "test/onnx": 4650,
-    "test/op": 3300,
-    "test/torch": 8200,
-    "test/unit": 8300,
+    "test/op": 3750,
+    "test/torch": 8400,
+    "test/unit": 8600,
     "tools": 2000,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The cost model has the form of linear.c's: the times of reading the weight and of multiplying. */
+/* The cost model has the form of product.c's: the times of reading the weight and of multiplying. */
 static const double multiply_efficiency = 0.85;
 static const double core_bytes_per_s = 45e9, widening_bytes_per_s = 30e9;
 static const double memory_bytes_per_s = 60e9;

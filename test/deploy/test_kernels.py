@@ -25,7 +25,6 @@ class Product(nn.Module):
         return torch.relu(x @ (x + 1).transpose(1, 2)) + 0.5
 
 
-# Each implementation accepts at least one of these layers. A new implementation may need a new row.
 class Quantized(nn.Module):
     """A linear layer of 8 bits, as PT2E writes it."""
 
@@ -42,6 +41,7 @@ class Quantized(nn.Module):
         )
 
 
+# Each implementation accepts at least one of these layers. A new implementation may need a new row.
 LAYERS = [
     (Quantized(), (3, 40)),
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),

@@ -703,7 +703,8 @@ int main(int argc, char **argv) {
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
         for (int i = 0; has && dnn_impls[i]; i++)
             if (dnn_impls[i] == &dnn_linear_int8) n_tested++;
-            else if (!is_matmul(dnn_impls[i]) && (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
+            else if (!is_matmul(dnn_impls[i]) &&
+                     (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
                 test_implementation(dnn_impls[i], isa, seed);
                 n_tested++;
             }
