@@ -369,4 +369,6 @@ void gen_types(struct gen *g, struct random *r, const char *name) {
         g->type = (enum sol_dtype)type;
         if (allows(kind, g->type)) make_case(g, name);
     }
+    /* Its inputs have different types, which its generator chooses. */
+    if (!g->n_outputs) make_case(g, name);
 }
