@@ -186,9 +186,9 @@ INLINE void int8_store_floats(vec f, ivec valid, int n, char *y) {
  * bits; `offset` removes the others and adds the zero point. */
 INLINE void int8_store_bytes(vec f, vec low, vec high, ivec offset, ivec valid, int n, char *y) {
     const vec rounded = vec_min(vec_max(f, low), high) + 0x1.8p23f;
-    const i8vec bytes = int8_narrow(((ivec)rounded + offset) & valid);
-    if (n == LANES) *(i8vec *)y = bytes;
-    else memcpy(y, &bytes, (size_t)n);
+    const i8vec narrow = int8_narrow(((ivec)rounded + offset) & valid);
+    if (n == LANES) *(i8vec *)y = narrow;
+    else memcpy(y, &narrow, (size_t)n);
 }
 
 /* Stores a tile. The compiler must assume that stores change *out, so its values are copied first. */
