@@ -49,9 +49,6 @@ INLINE ivec int8_multiply_pairs(ivec x, ivec w) {
 static inline bool int8_has_dot(void) { return false; }
 #endif
 
-/* Most pixels of a tile. Pairs of 16 bits need more registers than quads. */
-#define INT8_VALUES VALUES
-
 INLINE ivec int8_set(int32_t x) { return x - (ivec){0}; }
 
 /* The quad at `at`, whose address may be any. */

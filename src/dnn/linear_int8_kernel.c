@@ -3,7 +3,7 @@
  *
  *   run/exec.c -> dnn_run_linear_int8, on a range of tasks -> run_pair -> multiply_tile
  *
- * A tile is up to INT8_VALUES rows times one pair of outputs, whose sums stay in registers. The weights of a pair are read once per
+ * A tile is up to VALUES rows times one pair of outputs, whose sums stay in registers. The weights of a pair are read once per
  * tile, from L1 or L2.
  *
  * Invariants: it accesses nothing outside x, y and the packed weights. The last quad of a row, if it is not whole, is loaded byte by byte.
@@ -33,13 +33,13 @@ INLINE void multiply_tile(bool dot, int rows, int vectors, const struct tile *ti
     const int64_t c = tile->c, whole = c / 4;
     const ivec *weights = tile->weights, flip = tile->flip;
     const char *x = tile->x;
-    ivec sum[INT8_VALUES][2];
+    ivec sum[VALUES][2];
     UNROLL
     for (int i = 0; i < rows; i++) sum[i][0] = tile->out->start[0], sum[i][1] = tile->out->start[1];
     for (int64_t quad = 0; quad < whole; quad++, x += 4, weights += 2)
         int8_multiply(dot, 1, rows, vectors, c, x, x, flip, weights, sum);
     if (c % 4) {
-        int32_t rest[INT8_VALUES];
+        int32_t rest[VALUES];
         load_rest(tile, rows, c % 4, rest);
         int8_multiply(dot, 1, rows, vectors, 4, (const char *)rest, NULL, flip, weights, sum);
     }
@@ -68,7 +68,7 @@ static void run_pair(const struct dnn_plan *plan, const struct dnn_call *call, i
                      int64_t n, int64_t n_end) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t k = pair * 2 * LANES, size = p->y_type == SOL_F32 ? 4 : 1;
-    const int64_t left = min_i64(2 * LANES, p->k - k), parts = ceil_div(n_end - n, INT8_VALUES);
+    const int64_t left = min_i64(2 * LANES, p->k - k), parts = ceil_div(n_end - n, VALUES);
     const char *packed = (const char *)call->packed + pair * plan->param[LINEAR_INT8_SIZE];
     struct int8_outputs out;
     int8_prepare(plan, call, call->scale + k, call->bias + k, (const int32_t *)packed, left, &out);

@@ -135,27 +135,38 @@ class Recurrent(nn.Module):
         return self.c(self.b(y)[0])[0] + (h + c).mean()
 
 
+def open_library(net, inputs, weights, folder):
+    """Deploys a network, as portable C or with these weights. Returns a function of (input, expected result, open sizes), which
+    runs the library and compares."""
+    if weights == "portable":
+        sol.deploy(net, inputs, lib_name="Net", path=folder, target="c_source")
+        library = build_portable(folder)
+    else:
+        sol.deploy(net, inputs, lib_name="Net", path=folder, weights=weights)
+        library = load(folder)
+    context = ctypes.c_void_p()
+    assert library.Net_open(None, ctypes.byref(context)) == 0, library.Net_error()
+
+    def check(x, expected, sizes):
+        y = np.empty(tuple(expected.shape), np.float32)
+        given, outputs = (ctypes.c_void_p * 1)(x.data_ptr()), (ctypes.c_void_p * 1)(y.ctypes.data)
+        sizes = None if weights == "portable" else (ctypes.c_int64 * len(sizes))(*sizes)
+        assert library.Net_run(context, sizes, given, outputs) == 0, library.Net_error()
+        close(y, expected)
+
+    return check
+
+
 @pytest.mark.parametrize("weights", ["portable", "embedded", "packed"])
 def test_recurrent(weights, tmp_path):
     torch.manual_seed(0)
-    net, x = Recurrent().eval(), torch.randn(3, 7, 6)
-    if weights == "portable":
-        sol.deploy(net, [x], lib_name="Net", path=tmp_path, target="c_source")
-        library = build_portable(tmp_path)
-    else:
-        sol.deploy(net, sol.input([0, 0, 6]), lib_name="Net", path=tmp_path, weights=weights)
-        library = load(tmp_path)
-    context = ctypes.c_void_p()
-    assert library.Net_open(None, ctypes.byref(context)) == 0, library.Net_error()
-    for shape in [(3, 7)] if weights == "portable" else [(3, 7), (1, 40), (30, 2)]:
+    net, is_portable = Recurrent().eval(), weights == "portable"
+    inputs = [torch.randn(3, 7, 6)] if is_portable else sol.input([0, 0, 6])
+    check = open_library(net, inputs, weights, tmp_path)
+    for shape in [(3, 7)] if is_portable else [(3, 7), (1, 40), (30, 2)]:
         x = torch.randn(*shape, 6)
         with torch.no_grad():
-            expected = net(x)
-        y = np.empty(tuple(expected.shape), np.float32)
-        inputs, outputs = (ctypes.c_void_p * 1)(x.data_ptr()), (ctypes.c_void_p * 1)(y.ctypes.data)
-        sizes = None if weights == "portable" else (ctypes.c_int64 * 2)(*shape)
-        assert library.Net_run(context, sizes, inputs, outputs) == 0, library.Net_error()
-        close(y, expected)
+            check(x, net(x), shape)
 
 
 class Attention(nn.Module):
@@ -171,22 +182,12 @@ class Attention(nn.Module):
 
 @pytest.mark.parametrize("weights", ["portable", "embedded"])
 def test_attention(weights, tmp_path):
-    net, shapes = Attention().eval(), [(3, 7), (1, 40), (2, 150)]
-    if weights == "portable":
-        shapes = shapes[:1]
-        sol.deploy(net, [torch.randn(3, 7, 72)], lib_name="Net", path=tmp_path, target="c_source")
-        library = build_portable(tmp_path)
-    else:
-        sol.deploy(net, sol.input([0, 0, 72]), lib_name="Net", path=tmp_path, weights=weights)
-        library = load(tmp_path)
-    context = ctypes.c_void_p()
-    assert library.Net_open(None, ctypes.byref(context)) == 0, library.Net_error()
-    for n, m in shapes:
-        x, y = torch.randn(n, m, 72), np.empty((n, m, 24), np.float32)
-        inputs, outputs = (ctypes.c_void_p * 1)(x.data_ptr()), (ctypes.c_void_p * 1)(y.ctypes.data)
-        sizes = None if weights == "portable" else (ctypes.c_int64 * 2)(n, m)
-        assert library.Net_run(context, sizes, inputs, outputs) == 0, library.Net_error()
-        close(y, net(x))
+    net, is_portable = Attention().eval(), weights == "portable"
+    inputs = [torch.randn(3, 7, 72)] if is_portable else sol.input([0, 0, 72])
+    check = open_library(net, inputs, weights, tmp_path)
+    for shape in [(3, 7)] if is_portable else [(3, 7), (1, 40), (2, 150)]:
+        x = torch.randn(*shape, 72)
+        check(x, net(x), shape)
 
 
 def test_recurrent_in_double(tmp_path):

@@ -15,11 +15,11 @@
  * library fails in turn: the result is an error, nothing leaks, and later results are correct.
  */
 #include "../unit/check.h"
+#include "channels.h"
 #include "device/cpu/cpu.h"
 #include "dnn/dnn.h"
 #include "dnn/list.h"
 #include "dnn/onednn.h"
-#include "random.h"
 #include "run/program.h"
 
 #include <math.h>
@@ -62,18 +62,6 @@ struct row {
 };
 
 /* ---- Problems ---- */
-
-/* Fills a map of channels that are stored in one or two padded segments. Returns the number of stored channels. */
-static int map_channels(struct random *r, int n_model, int lanes, int *map) {
-    int split = n_model > 1 && random_one_in(r, 3) ? random_int(r, 1, n_model - 1) : n_model, n = 0;
-    for (int c = 0; c < n_model; c++) {
-        if (c == split)
-            while (n % lanes) map[n++] = -1;
-        map[n++] = c;
-    }
-    while (n % lanes) map[n++] = -1;
-    return n;
-}
 
 static void choose_channels(struct random *r, struct job *j, int c_model, int k_model) {
     struct dnn_problem *p = &j->p;

@@ -8,10 +8,10 @@
  * accesses beyond it; padding channels of x hold garbage, as kernels must not depend on it, and those of y must become 0.
  */
 #include "../unit/check.h"
+#include "channels.h"
 #include "device/cpu/cpu.h"
 #include "dnn/dnn.h"
 #include "dnn/list.h"
-#include "random.h"
 
 #include <math.h>
 
@@ -51,18 +51,6 @@ static void set_linear(struct random *r, struct dnn_problem *p) {
     p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
     p->c = p->c_model = RANDOM_PICK(r, sizes);
     p->k = p->k_model = RANDOM_PICK(r, sizes);
-}
-
-/* One or two padded segments. Returns the number of stored channels. */
-static int map_channels(struct random *r, int n_model, int lanes, int *map) {
-    int split = n_model > 1 && random_one_in(r, 3) ? random_int(r, 1, n_model - 1) : n_model, n = 0;
-    for (int c = 0; c < n_model; c++) {
-        if (c == split)
-            while (n % lanes) map[n++] = -1;
-        map[n++] = c;
-    }
-    while (n % lanes) map[n++] = -1;
-    return n;
 }
 
 static bool set_conv(struct random *r, struct job *j) {

@@ -1,6 +1,5 @@
 """Results of single layers as tables: on the terminal, and in a document."""
 
-from sol import _core
 from sol.bench import load, table
 
 WIDTH = 40
@@ -27,8 +26,7 @@ def header(peers, _batch=None):
 
 def line(row, peers):
     if "failed" in row:
-        output = _core.clean(row["output"].rstrip(), True)
-        return f"{row['network']:{WIDTH}s} FAILED: {_core.clean(row['failed'])}\n{output}"
+        return table.failure(row, WIDTH)
     cells = [microseconds(row, name) for name in (*peers, "sol")]
     cells += [table.number(row, "ratio", ".2f"), table.interval(row.get("ratio_spread"))]
     cells += [table.percent(row, "of_limit"), table.percent(row, "peer_of_limit"), rate(row)]

@@ -28,10 +28,15 @@ def header(peers, batch):
     return f"{f'ms, batch {batch}':{WIDTH}s}" + "".join(f"{title:>12s}" for title in titles)
 
 
+def failure(row, width):
+    """Returns the lines of a row that failed, whose name has ``width`` columns."""
+    output = _core.clean(row["output"].rstrip(), True)
+    return f"{row['network']:{width}s} FAILED: {_core.clean(row['failed'])}\n{output}"
+
+
 def line(row, peers):
     if "failed" in row:
-        output = _core.clean(row["output"].rstrip(), True)
-        return f"{row['network']:{WIDTH}s} FAILED: {_core.clean(row['failed'])}\n{output}"
+        return failure(row, WIDTH)
     cells = [milliseconds(row, name) for name in (*peers, "sol")]
     cells += [number(row, "ratio", ".2f"), interval(row.get("ratio_spread"))]
     cells += [percent(row, "of_limit"), percent(row, "own")]
