@@ -80,9 +80,17 @@ static bool walk_factor(struct pattern *p, const struct layer *l) {
     return walk(p, x);
 }
 
+/* May another mask be below those that were found? Masks become a sum. A finite value that replaces a score hides what is below it, but
+ * in a sum it would not: in a row that is hidden as a whole, the values would differ. */
+static bool may_be_masked(const struct pattern *p) {
+    const struct mask *above = p->n_masks ? &p->mask[p->n_masks - 1] : NULL;
+    if (above && above->x->dtype == SOL_BOOL && isfinite(above->value)) return false;
+    return !p->is_scaled && p->n_masks < MAX_MASKS;
+}
+
 /* The scores are one of the terms: the one from which the walk gets to the product. */
 static bool walk_sum(struct pattern *p, const struct layer *l) {
-    if (p->is_scaled || p->n_masks == MAX_MASKS) return false;
+    if (!may_be_masked(p)) return false;
     for (int i = 0; i < 2; i++) {
         struct pattern copy = *p;
         if (!ir_same_shape(l->in[i], l->out[0], -1)) continue;
@@ -96,7 +104,7 @@ static bool walk_sum(struct pattern *p, const struct layer *l) {
 
 /* A finite value hides a score like -infinity if it is so low that adding it to any usual score gives this value again. */
 static bool walk_where(struct pattern *p, const struct layer *l) {
-    if (p->is_scaled || p->n_masks == MAX_MASKS) return false;
+    if (!may_be_masked(p)) return false;
     for (int i = 1; i < 3; i++) {
         const struct layer *number = l->in[3 - i]->producer;
         if (number->kind != LAYER_scalar || number->attr.value > -1e30) continue;

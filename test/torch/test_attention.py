@@ -101,6 +101,15 @@ def masked_row(q, k, v):
     return (q @ k.transpose(-2, -1)).masked_fill(hidden, -INF).softmax(-1) @ v
 
 
+def masked_twice(q, k, v):
+    """The first row is hidden by two masks, of which the second one replaces the first one's values."""
+    low = torch.finfo(torch.float32).min
+    n = q.shape[2]
+    some, row = torch.arange(n).expand(n, n) % 2 == 0, torch.arange(n)[:, None].expand(n, n) == 0
+    scores = (q @ k.transpose(-2, -1)).masked_fill(some, low)
+    return scores.masked_fill(row, low).softmax(-1) @ v
+
+
 def windows(q, k, v):
     b, h, n, _ = q.shape
     scores = q @ k.transpose(-2, -1) + torch.linspace(-1, 1, h * n * n).view(1, h, n, n)
@@ -120,7 +129,9 @@ class Written(torch.nn.Module):
         return self.attend(q, k, v).transpose(1, 2).flatten(2)
 
 
-@pytest.mark.parametrize("attend", [scaled, capped, masked_by_least, masked_row, windows])
+@pytest.mark.parametrize(
+    "attend", [scaled, capped, masked_by_least, masked_row, masked_twice, windows]
+)
 def test_written_attention(attend):
     """One layer computes it, which reads q, k and v in place. A row of a softmax that is masked as a whole is NaN."""
     torch.manual_seed(0)
