@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- Symbols ---- */
 
@@ -271,13 +270,6 @@ static enum sol_status acquire_binding(struct sol_program *program, const int64_
     return SOL_OK;
 }
 
-void workspace_advise_huge(void *memory, size_t size) {
-    const uintptr_t page = 4096;
-    uintptr_t begin = ((uintptr_t)memory + page - 1) & ~(page - 1),
-              end = ((uintptr_t)memory + size) & ~(page - 1);
-    if (end > begin && size >= 4u << 20) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
-}
-
 struct workspace *workspace_new(const struct binding *b, int n_threads) {
     size_t header = 4096,
            arena = (size_t)round_up((int64_t)b->arena_size, 4096); /* the arena begins a page */
@@ -290,7 +282,6 @@ struct workspace *workspace_new(const struct binding *b, int n_threads) {
     w->scratch_stride = scratch;
     w->pointers = (void **)(void *)(w->scratch + scratch * (size_t)n_threads);
     w->n_threads = n_threads;
-    workspace_advise_huge(w, size);
     return w;
 }
 

@@ -29,8 +29,6 @@ void binding_slot(const struct binding *binding, const struct slot *slot, int64_
 int64_t binding_live(const struct binding *binding, const struct step_list *list, int step);
 /* NULL: out of memory. The caller frees it by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
-/* Hints the system to use huge pages for large memory: they need fewer address translations. */
-void workspace_advise_huge(void *memory, size_t size);
 
 /* The binding for these symbol values, and a workspace for one call with `n_threads` threads. After the call, return both
  * by program_give_back. */

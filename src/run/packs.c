@@ -12,7 +12,6 @@
 #include "run/packs.h"
 
 #include "base/lock.h"
-#include "run/bind.h"
 
 #include <string.h>
 
@@ -58,7 +57,6 @@ static struct pack_block *new_block(size_t size, int n) {
         return NULL;
     }
     *block = (struct pack_block){.n_users = n, .size = size, .memory = memory};
-    workspace_advise_huge(memory, size);
     lock_acquire(&lock);
     total += size;
     lock_release(&lock);
