@@ -121,18 +121,36 @@ static bool same_channels(const struct tensor *a, const struct tensor *b) {
     return size_equal(a->dim[1], b->dim[1]);
 }
 
+/* Has the tensor one value per channel, as the mean of an image has? Its blocks lie in plain order, so copies of it cost next to nothing. */
+static bool is_pixel(const struct tensor *t) {
+    for (int d = 2; d < t->rank; d++)
+        if (!size_is(t->dim[d], 1)) return false;
+    return true;
+}
+
+/* A pixel belongs to no island of images: small convolutions of means, as in squeeze and excitation, are no reason to
+ * copy the images around them into blocks. But it follows an image that is blocked for its own convolutions (follow_images). */
+static bool is_apart(const struct tensor *a, const struct tensor *b) {
+    return is_pixel(a) != is_pixel(b);
+}
+
+/* Does the layer compute its output from blocks of this input as they are? A single channel is not blocked. */
+static bool is_connected(const struct layer *l, const struct tensor *in) {
+    const struct tensor *out = l->out[0];
+    if (!is_image(in)) return false;
+    if (is_channel_concat(l)) return true;
+    if (size_is(in->dim[1], 1) || size_is(out->dim[1], 1)) return false;
+    if (is_pointwise(l)) return same_channels(in, out);
+    return is_window(l) || is_spatial_reduction(l) || is_channel_slice(l);
+}
+
 /* Joins the islands of the image tensors that `l` connects; also their classes, unless `l` cuts or joins channels. */
 static void join_islands(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
-    bool joins = is_pointwise(l) || is_window(l) || is_spatial_reduction(l) ||
-                 is_channel_slice(l) || is_channel_concat(l);
-    if (!joins) return;
     for (int i = 0; i < l->n_in; i++) {
         const struct tensor *in = l->in[i];
-        if (!is_image(in) || (is_pointwise(l) && !same_channels(in, out))) continue;
-        if (!is_channel_concat(l) && (size_is(in->dim[1], 1) || size_is(out->dim[1], 1)))
-            continue; /* a single channel is not blocked */
-        unite(s->island, in->id, out->id);
+        if (!is_connected(l, in)) continue;
+        if (!is_apart(in, out)) unite(s->island, in->id, out->id);
         if (!is_channel_slice(l) && !is_channel_concat(l)) unite(s->class, in->id, out->id);
     }
 }
@@ -155,6 +173,17 @@ static void mark_blocked(struct layouts *s, const struct layer *l) {
     if (is_image(l->in[0]) && !is_narrow(s, l))
         s->blocked[find_root(s->island, l->in[0]->id)] = true;
     if (keeps_groups(l) && is_image(l->in[0])) unite(s->class, l->in[0]->id, l->out[0]->id);
+}
+
+/* Pixels beside a blocked image are blocked, too, so that the layers between them need no copies. */
+static void follow_images(struct layouts *s, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    for (int i = 0; i < l->n_in; i++) {
+        const struct tensor *in = l->in[i], *image = is_pixel(in) ? out : in,
+                            *pixel = is_pixel(in) ? in : out;
+        if (is_connected(l, in) && is_apart(in, out) && s->blocked[find_root(s->island, image->id)])
+            s->blocked[find_root(s->island, pixel->id)] = true;
+    }
 }
 
 /* Products per value of x from which a blocked copy of x costs less than it saves: kernels for blocks take 0.5 (Winograd) to 0.95 of
@@ -365,11 +394,12 @@ static void init_sets(struct layouts *s) {
 }
 
 /* Can the layer write a blocked output? If not, it writes a plain one, which is copied for blocked readers. A convolution cannot
- * if a cut is inside of one of its groups. */
+ * if a cut is inside of one of its groups; the mean of a plain image is not worth a blocked copy of the image. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
     if (ir_is_conv(l)) return is_dnn_conv(s, l) && groups_fit(s, l);
-    return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_concat(l) ||
-           movement_is_possible(l);
+    if (is_window(l) || is_spatial_reduction(l))
+        return l->in[0]->layout.block || !is_apart(l->in[0], l->out[0]);
+    return is_pointwise(l) || is_channel_concat(l) || movement_is_possible(l);
 }
 
 static void set_layouts(struct layouts *s) {
@@ -377,7 +407,7 @@ static void set_layouts(struct layouts *s) {
         struct tensor *t = s->m->layers.at[i]->out[0];
         if (!can_write_blocks(s, s->m->layers.at[i])) continue;
         bool reduced = t->rank == 2 && is_spatial_reduction(s->m->layers.at[i]) &&
-                       s->blocked[find_root(s->island, t->id)];
+                       s->m->layers.at[i]->in[0]->layout.block;
         if (is_blocked(s, t) || reduced) t->layout = class_layout(s, t);
     }
 }
@@ -418,6 +448,7 @@ enum sol_status plan_layouts(struct plan *plan) {
     init_sets(&s);
     for (int i = 0; i < s.m->layers.n; i++) join_islands(&s, s.m->layers.at[i]);
     for (int i = 0; i < s.m->layers.n; i++) mark_blocked(&s, s.m->layers.at[i]);
+    for (int i = 0; i < s.m->layers.n; i++) follow_images(&s, s.m->layers.at[i]);
     find_cuts(&s);
     set_layouts(&s);
     for (int i = 0, n = s.m->layers.n; i < n; i++) TRY(fit_inputs(&s, s.m->layers.at[i]));

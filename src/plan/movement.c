@@ -307,6 +307,21 @@ static int list_dims(const struct moving *m, const struct tensor *out, const str
     return n;
 }
 
+/* A plain output may be divided into the dims of any tensor of the chain that has as many elements: a reshape joins and cuts dims,
+ * and channels of a blocked input are a sum of numbers only for its own dims. */
+static bool find_other_form(struct moving *m, const struct tensor *in, struct copy_source *s,
+                            struct copy_form *form) {
+    const int64_t n = count_moved(m, m->layers[m->n - 1]->out[0]);
+    for (int i = m->n - 2; i >= -1; i--) {
+        const struct tensor *t = i < 0 ? in : m->layers[i]->out[0];
+        if (count_moved(m, t) != n) continue;
+        s->n_dims = 0;
+        for (int d = first_dim(m); d < t->rank; d++) s->dim[s->n_dims++] = size_value(t->dim[d]);
+        if (copy_form_find(m->arena, s, form)) return true;
+    }
+    return false;
+}
+
 /* The form in which vectors move the values; false if there is none. */
 static bool find_form(struct moving *m, const struct tensor *in, const struct tensor *out,
                       const struct image *from, const struct image *to, const int64_t *source,
@@ -320,7 +335,8 @@ static bool find_form(struct moving *m, const struct tensor *in, const struct te
     for (int64_t i = 0; at && i < n; i++) at[position(out, to, i)] = source[i];
     if (!in->layout.block) s.n_in = count_moved(m, in);
     s.n_dims = list_dims(m, out, to, s.dim);
-    return copy_form_find(m->arena, &s, form);
+    if (copy_form_find(m->arena, &s, form)) return true;
+    return !at && find_other_form(m, in, &s, form);
 }
 
 static void fill_fixed(struct moving *m, const int32_t *number, const struct tensor *in,
