@@ -174,6 +174,15 @@ static int32_t *find_windows(const struct finding *f) {
     return window;
 }
 
+static bool is_regular(const struct dim *d, const int32_t *window) {
+    for (int64_t i = 0; i < d->n; i += COPY_WINDOW)
+        for (int64_t k = 0, from = min_i64(i, d->n - COPY_WINDOW); k < COPY_WINDOW; k++)
+            if (d->at[from + k] == COPY_NONE ||
+                d->at[from + k] - window[i / COPY_WINDOW] != d->at[k] - window[0])
+                return false;
+    return true;
+}
+
 /* {first column, position or COPY_NONE, length} of each run. */
 static int32_t *list_runs(const struct finding *f, int n) {
     const struct dim *d = &f->dim[f->n - 1];
@@ -260,6 +269,7 @@ static void choose(struct finding *f, struct copy_form *out) {
     } else if (rows < 0 && (more = find_windows(f))) {
         out->kind = COPY_WINDOWS;
         out->n_more = (int)ceil_div(columns->n, COPY_WINDOW);
+        out->is_regular = is_regular(columns, more);
     }
     fill_form(f, rows, more, out);
 }

@@ -30,6 +30,7 @@ enum copy_kind {
 struct copy_form {
     enum copy_kind kind;
     bool has_holes; /* some columns are COPY_NONE */
+    bool is_regular; /* of windows: each has its columns at the same places, as where columns are reversed or doubled */
     int n_parts, n_rows, n_columns, n_more;
     int64_t row_step;
     const int32_t

@@ -23,18 +23,6 @@ int64_t copy_form_n_tasks(const struct copy_form *f) {
     return f->n_parts * ceil_div(f->n_rows, COPY_BLOCK);
 }
 
-/* ---- Runs ---- */
-
-static void move_runs(const struct copy_form *f, const int32_t *run, int64_t element,
-                      const char *in, char *out) {
-    for (const int32_t *end = run + f->n_more; run < end; run += 3) {
-        char *to = out + run[0] * element;
-        const int64_t n = run[2] * element;
-        if (run[1] == COPY_NONE) memset(to, 0, (size_t)n);
-        else memcpy(to, in + run[1] * element, (size_t)n);
-    }
-}
-
 /* ---- Single elements ---- */
 
 /* move_block turns rows [0, n) and columns [begin, end). */
@@ -55,9 +43,37 @@ MOVE(uint16_t)
 MOVE(uint32_t)
 MOVE(uint64_t)
 
-/* ---- Vectors ---- */
+/* ---- Runs ---- */
 
 #define LONG_RUN 4096 /* bytes: memcpy moves longer ones faster */
+
+static void move_runs(const struct copy_form *f, int64_t element, const char *in, char *out) {
+    const int32_t *run = copy_form_more(f);
+    for (const int32_t *end = run + f->n_more; run < end; run += 3) {
+        char *to = out + run[0] * element;
+        const int64_t n = run[2] * element;
+        if (run[1] == COPY_NONE) memset(to, 0, (size_t)n);
+        else memcpy(to, in + run[1] * element, (size_t)n);
+    }
+}
+
+/* Half of a run of n bytes is `half` at least: two moves, which may overlap. Of a constant size, a move is one instruction. */
+INLINE void move_halves(const char *in, char *out, int64_t n, size_t half) {
+    char a[16], b[16];
+    memcpy(a, in, half), memcpy(b, in + n - half, half);
+    memcpy(out, a, half), memcpy(out + n - half, b, half);
+}
+
+/* Up to 31 bytes. */
+INLINE void move_short(const char *in, char *out, int64_t n) {
+    if (n >= 16) move_halves(in, out, n, 16);
+    else if (n >= 8) move_halves(in, out, n, 8);
+    else if (n >= 4) move_halves(in, out, n, 4);
+    else if (n >= 2) move_halves(in, out, n, 2);
+    else if (n) *out = *in;
+}
+
+/* ---- Vectors ---- */
 
 #ifdef AVX2
 /* At least 32 bytes; the last ones overlap those before. */
@@ -68,42 +84,50 @@ AVX2 INLINE void move_run(const char *in, char *out, int64_t n) {
                         _mm256_loadu_si256((const __m256i *)(in + n - 32)));
 }
 
-/* Parts that are one run of `n` bytes each. */
-AVX2 static void move_parts(const struct copy_form *f, int64_t element, int64_t n, const char *in,
-                            char *out, int64_t begin, int64_t end) {
-    const int32_t *from = f->number, *to = copy_form_to(f);
+AVX2 INLINE void move_bytes(const char *in, char *out, int64_t n) {
+    if (n < 32) move_short(in, out, n);
+    else if (n <= LONG_RUN) move_run(in, out, n);
+    else memcpy(out, in, (size_t)n);
+}
+
+/* Clears, or moves, the runs of parts [begin, end). */
+AVX2 static void move_all_runs(const struct copy_form *f, int64_t element, const char *in,
+                               char *out, int64_t begin, int64_t end) {
+    const int32_t *from = f->number, *to = copy_form_to(f), *runs = copy_form_more(f);
     for (int64_t p = begin; p < end; p++) {
-        if (from[p] < 0) memset(out + to[p] * element, 0, (size_t)n);
-        else move_run(in + from[p] * element, out + to[p] * element, n);
+        const char *part = in + from[p] * element;
+        char *at = out + to[p] * element;
+        if (from[p] < 0) {
+            memset(at, 0, (size_t)(f->n_columns * element));
+            continue;
+        }
+        for (const int32_t *run = runs; run < runs + f->n_more; run += 3) {
+            const int64_t n = run[2] * element;
+            if (run[1] == COPY_NONE) memset(at + run[0] * element, 0, (size_t)n);
+            else move_bytes(part + run[1] * element, at + run[0] * element, n);
+        }
     }
 }
 
-AVX2 static void move_runs_avx2(const struct copy_form *f, const int32_t *run, int64_t element,
-                                const char *in, char *out) {
-    for (const int32_t *end = run + f->n_more; run < end; run += 3) {
-        char *to = out + run[0] * element;
-        const char *from = in + run[1] * element;
-        const int64_t n = run[2] * element;
-        if (run[1] == COPY_NONE) memset(to, 0, (size_t)n);
-        else if (n == element) memcpy(to, from, (size_t)element);
-        else if (n < 32 || n > LONG_RUN) memcpy(to, from, (size_t)n);
-        else move_run(from, to, n);
-    }
+/* Lanes of the window that begins at column c. */
+AVX2 INLINE __m256i window_lanes(const struct copy_form *f, int c, int32_t window) {
+    const __m256i at = _mm256_loadu_si256((const __m256i *)(copy_form_column(f) + c));
+    return _mm256_sub_epi32(at, _mm256_set1_epi32(window));
 }
 
-/* One part. Without holes, no element is cleared. */
-AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const int32_t *in,
-                              int32_t *out) {
-    const __m256i none = _mm256_set1_epi32(COPY_NONE);
+/* One part. Without holes, no element is cleared; `same`: the lanes of all windows, if the form is regular. */
+AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const __m256i *same,
+                              const int32_t *in, int32_t *out) {
     const int32_t *column = copy_form_column(f), *window = copy_form_more(f);
     const int last = f->n_columns - COPY_WINDOW, n = f->n_more;
     for (int w = 0; w < n; w++) {
         const int c = w * COPY_WINDOW < last ? w * COPY_WINDOW : last;
-        const __m256i at = _mm256_loadu_si256((const __m256i *)(column + c)),
-                      lane = _mm256_sub_epi32(at, _mm256_set1_epi32(window[w])),
-                      x = _mm256_loadu_si256((const __m256i *)(in + window[w]));
+        const __m256i lane = same ? *same : window_lanes(f, c, window[w]),
+                      x = _mm256_loadu_si256((const __m256i *)(in + window[w])),
+                      at = _mm256_loadu_si256((const __m256i *)(column + c));
         __m256i y = _mm256_permutevar8x32_epi32(x, lane);
-        if (has_holes) y = _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none));
+        if (has_holes)
+            y = _mm256_and_si256(y, _mm256_cmpgt_epi32(at, _mm256_set1_epi32(COPY_NONE)));
         _mm256_storeu_si256((__m256i *)(out + c), y);
     }
 }
@@ -111,10 +135,12 @@ AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const i
 AVX2 static void move_all_windows(const struct copy_form *f, const int32_t *in, int32_t *out,
                                   int64_t begin, int64_t end) {
     const int32_t *from = f->number, *to = copy_form_to(f);
+    const __m256i same = window_lanes(f, 0, *copy_form_more(f));
     for (int64_t p = begin; p < end; p++) {
         if (from[p] < 0) memset(out + to[p], 0, (size_t)f->n_columns * sizeof *out);
-        else if (f->has_holes) move_windows(f, true, in + from[p], out + to[p]);
-        else move_windows(f, false, in + from[p], out + to[p]);
+        else if (f->is_regular) move_windows(f, false, &same, in + from[p], out + to[p]);
+        else if (f->has_holes) move_windows(f, true, NULL, in + from[p], out + to[p]);
+        else move_windows(f, false, NULL, in + from[p], out + to[p]);
     }
 }
 
@@ -217,14 +243,8 @@ static void turn(const struct copy_form *f, int element, const int32_t *row, int
 
 static void move_columns(const struct copy_form *f, int element, const char *in, char *out) {
     const int32_t *column = copy_form_column(f);
-#ifdef AVX2
-    if (f->kind == COPY_RUNS && HAS_AVX2) {
-        move_runs_avx2(f, copy_form_more(f), element, in, out);
-        return;
-    }
-#endif
     if (f->kind == COPY_RUNS) {
-        move_runs(f, copy_form_more(f), element, in, out);
+        move_runs(f, element, in, out);
         return;
     }
     switch (element) {
@@ -243,13 +263,12 @@ static void clear_rows(const struct copy_form *f, int element, int begin, int en
 void copy_form_run(const struct copy_form *f, int element, const void *in, void *out, int64_t begin,
                    int64_t end) {
 #ifdef AVX2
-    const int64_t size = (int64_t)f->n_columns * element;
     if (f->kind == COPY_WINDOWS && HAS_AVX2) {
         move_all_windows(f, in, out, begin, end);
         return;
     }
-    if (f->kind == COPY_RUNS && f->n_more == 3 && size >= 32 && size <= LONG_RUN && HAS_AVX2) {
-        move_parts(f, element, size, in, out, begin, end);
+    if (f->kind == COPY_RUNS && HAS_AVX2) {
+        move_all_runs(f, element, in, out, begin, end);
         return;
     }
 #endif
