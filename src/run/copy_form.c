@@ -174,12 +174,16 @@ static int32_t *find_windows(const struct finding *f) {
     return window;
 }
 
+/* Windows with the same places of their columns, at the same distance; the last one, which may overlap, needs the places only. */
 static bool is_regular(const struct dim *d, const int32_t *window) {
-    for (int64_t i = 0; i < d->n; i += COPY_WINDOW)
-        for (int64_t k = 0, from = min_i64(i, d->n - COPY_WINDOW); k < COPY_WINDOW; k++)
-            if (d->at[from + k] == COPY_NONE ||
-                d->at[from + k] - window[i / COPY_WINDOW] != d->at[k] - window[0])
+    const int64_t step = d->n < 2 * COPY_WINDOW ? 0 : window[1] - window[0];
+    for (int64_t i = 0; i < d->n; i += COPY_WINDOW) {
+        const int64_t from = min_i64(i, d->n - COPY_WINDOW), first = window[i / COPY_WINDOW];
+        if (from == i && first != window[0] + i / COPY_WINDOW * step) return false;
+        for (int k = 0; k < COPY_WINDOW; k++)
+            if (d->at[from + k] == COPY_NONE || d->at[from + k] - first != d->at[k] - window[0])
                 return false;
+    }
     return true;
 }
 

@@ -19,6 +19,7 @@
 #define COPY_FORM_DIMS 12
 #define COPY_WINDOW 8 /* elements: columns in a window come from as many consecutive elements of the input */
 #define COPY_BLOCK 16 /* rows of a task */
+#define COPY_COLUMNS 512 /* columns of a task that turns few rows, at least */
 
 enum copy_kind {
     COPY_RUNS, /* columns are runs of consecutive elements; more: {first column, position, length} of each */
@@ -30,7 +31,7 @@ enum copy_kind {
 struct copy_form {
     enum copy_kind kind;
     bool has_holes; /* some columns are COPY_NONE */
-    bool is_regular; /* of windows: each has its columns at the same places, as where columns are reversed or doubled */
+    bool is_regular; /* of windows: all have their columns at the same places, and the same distance, as where columns are reversed */
     int n_parts, n_rows, n_columns, n_more;
     int64_t row_step;
     const int32_t

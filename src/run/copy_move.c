@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#define FEW_ROWS 64 /* four tasks' */
 #define INLINE static inline __attribute__((always_inline))
 #if defined __x86_64__ && defined __GNUC__ && \
     !defined WITHOUT_AVX2 /* a test compiles this file twice */
@@ -19,9 +20,24 @@
 #define HAS_AVX2 0
 #endif
 
-int64_t copy_form_n_tasks(const struct copy_form *f) {
-    return f->n_parts * ceil_div(f->n_rows, COPY_BLOCK);
+/* Parts that are turned are divided by columns, too, if they have few rows, as an image whose few channels are its innermost dim; the
+ * last block has the rest. If there are tasks enough without it, this is no faster. */
+static int count_column_blocks(const struct copy_form *f) {
+    const bool is_divided = f->kind == COPY_TURNED && f->n_rows < FEW_ROWS;
+    return is_divided && f->n_columns > COPY_COLUMNS ? f->n_columns / COPY_COLUMNS : 1;
 }
+
+int64_t copy_form_n_tasks(const struct copy_form *f) {
+    return (int64_t)f->n_parts * ceil_div(f->n_rows, COPY_BLOCK) * count_column_blocks(f);
+}
+
+/* The columns of a part that a task turns. */
+struct block {
+    const int32_t *column;
+    int n_columns;
+    bool has_holes;
+    int64_t row_step;
+};
 
 /* ---- Single elements ---- */
 
@@ -109,38 +125,49 @@ AVX2 static void move_all_runs(const struct copy_form *f, int64_t element, const
     }
 }
 
-/* Lanes of the window that begins at column c. */
-AVX2 INLINE __m256i window_lanes(const struct copy_form *f, int c, int32_t window) {
-    const __m256i at = _mm256_loadu_si256((const __m256i *)(copy_form_column(f) + c));
-    return _mm256_sub_epi32(at, _mm256_set1_epi32(window));
-}
-
-/* One part. Without holes, no element is cleared; `same`: the lanes of all windows, if the form is regular. */
-AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const __m256i *same,
-                              const int32_t *in, int32_t *out) {
+/* One part. Without holes, no element is cleared. */
+AVX2 INLINE void move_windows(const struct copy_form *f, bool has_holes, const int32_t *in,
+                              int32_t *restrict out) {
+    const __m256i none = _mm256_set1_epi32(COPY_NONE);
     const int32_t *column = copy_form_column(f), *window = copy_form_more(f);
     const int last = f->n_columns - COPY_WINDOW, n = f->n_more;
     for (int w = 0; w < n; w++) {
         const int c = w * COPY_WINDOW < last ? w * COPY_WINDOW : last;
-        const __m256i lane = same ? *same : window_lanes(f, c, window[w]),
-                      x = _mm256_loadu_si256((const __m256i *)(in + window[w])),
-                      at = _mm256_loadu_si256((const __m256i *)(column + c));
+        const __m256i at = _mm256_loadu_si256((const __m256i *)(column + c)),
+                      lane = _mm256_sub_epi32(at, _mm256_set1_epi32(window[w])),
+                      x = _mm256_loadu_si256((const __m256i *)(in + window[w]));
         __m256i y = _mm256_permutevar8x32_epi32(x, lane);
-        if (has_holes)
-            y = _mm256_and_si256(y, _mm256_cmpgt_epi32(at, _mm256_set1_epi32(COPY_NONE)));
+        if (has_holes) y = _mm256_and_si256(y, _mm256_cmpgt_epi32(at, none));
         _mm256_storeu_si256((__m256i *)(out + c), y);
     }
+}
+
+AVX2 INLINE void move_window(const int32_t *in, __m256i lane, int32_t *out) {
+    const __m256i x = _mm256_loadu_si256((const __m256i *)in);
+    _mm256_storeu_si256((__m256i *)out, _mm256_permutevar8x32_epi32(x, lane));
+}
+
+/* Regular windows: all have the lanes of the first one, and the distance from one to the next is the same. */
+AVX2 INLINE void move_regular(const struct copy_form *f, const int32_t *in, int32_t *out) {
+    const int32_t *window = copy_form_more(f);
+    const __m256i at = _mm256_loadu_si256((const __m256i *)copy_form_column(f)),
+                  lane = _mm256_sub_epi32(at, _mm256_set1_epi32(window[0]));
+    const int64_t n = f->n_columns, step = n < 2 * COPY_WINDOW ? 0 : window[1] - window[0];
+    const int32_t *last = in + window[f->n_more - 1];
+    in += window[0];
+    _Pragma("GCC unroll 4") for (int64_t c = 0; c + COPY_WINDOW <= n; c += COPY_WINDOW, in += step)
+        move_window(in, lane, out + c);
+    if (n % COPY_WINDOW) move_window(last, lane, out + n - COPY_WINDOW);
 }
 
 AVX2 static void move_all_windows(const struct copy_form *f, const int32_t *in, int32_t *out,
                                   int64_t begin, int64_t end) {
     const int32_t *from = f->number, *to = copy_form_to(f);
-    const __m256i same = window_lanes(f, 0, *copy_form_more(f));
     for (int64_t p = begin; p < end; p++) {
         if (from[p] < 0) memset(out + to[p], 0, (size_t)f->n_columns * sizeof *out);
-        else if (f->is_regular) move_windows(f, false, &same, in + from[p], out + to[p]);
-        else if (f->has_holes) move_windows(f, true, NULL, in + from[p], out + to[p]);
-        else move_windows(f, false, NULL, in + from[p], out + to[p]);
+        else if (f->is_regular) move_regular(f, in + from[p], out + to[p]);
+        else if (f->has_holes) move_windows(f, true, in + from[p], out + to[p]);
+        else move_windows(f, false, in + from[p], out + to[p]);
     }
 }
 
@@ -177,13 +204,14 @@ AVX2 INLINE void turn_columns(int n, bool has_holes, const int32_t *column, cons
  * finished after at most seven others. Of matrices whose rows are a power of two, these lines are in one set of the cache, which
  * has no space for sixteen. The last columns overlap those before.
  */
-AVX2 INLINE void turn_lines(const struct copy_form *f, bool has_holes, const int32_t *column, int n,
-                            const float *in, float *out) {
-    const int64_t step = f->row_step;
-    const int last = f->n_columns - COPY_WINDOW;
-    for (int begin = 0; begin < f->n_columns; begin += COPY_BLOCK)
+AVX2 INLINE void turn_lines(const struct block *b, bool has_holes, int n, const float *in,
+                            float *out) {
+    const int32_t *column = b->column;
+    const int64_t step = b->row_step;
+    const int last = b->n_columns - COPY_WINDOW;
+    for (int begin = 0; begin < b->n_columns; begin += COPY_BLOCK)
         for (int r = 0; r < n; r += COPY_WINDOW)
-            for (int c = begin; c < begin + COPY_BLOCK && c < f->n_columns; c += COPY_WINDOW) {
+            for (int c = begin; c < begin + COPY_BLOCK && c < b->n_columns; c += COPY_WINDOW) {
                 const int at = c < last ? c : last;
                 float *to = out + r * step + at;
                 if (r + COPY_WINDOW <= n)
@@ -192,10 +220,9 @@ AVX2 INLINE void turn_lines(const struct copy_form *f, bool has_holes, const int
             }
 }
 
-AVX2 static void turn_blocks(const struct copy_form *f, const int32_t *column, int n,
-                             const float *in, float *out) {
-    if (f->has_holes) turn_lines(f, true, column, n, in, out);
-    else turn_lines(f, false, column, n, in, out);
+AVX2 static void turn_blocks(const struct block *b, int n, const float *in, float *out) {
+    if (b->has_holes) turn_lines(b, true, n, in, out);
+    else turn_lines(b, false, n, in, out);
 }
 #endif
 
@@ -207,10 +234,10 @@ static bool is_consecutive(const int32_t *row, int n) {
     return true;
 }
 
-static void move_rows(const struct copy_form *f, int element, const int32_t *column, int n,
-                      const char *in, char *out) {
-    const int end = f->n_columns;
-    const int64_t step = f->row_step;
+static void move_rows(const struct block *b, int element, int n, const char *in, char *out) {
+    const int32_t *column = b->column;
+    const int end = b->n_columns;
+    const int64_t step = b->row_step;
     switch (element) {
     case 1: move_block_uint8_t(step, column, 0, end, n, (const void *)in, (void *)out); break;
     case 2: move_block_uint16_t(step, column, 0, end, n, (const void *)in, (void *)out); break;
@@ -219,26 +246,45 @@ static void move_rows(const struct copy_form *f, int element, const int32_t *col
     }
 }
 
-/* Moves rows [begin, end) of a part, as many at once as are consecutive in the input. */
-static void turn(const struct copy_form *f, int element, const int32_t *row, int begin, int end,
+/* Moves rows [begin, end) of a block, as many at once as are consecutive in the input. */
+static void turn(const struct block *b, int element, const int32_t *row, int begin, int end,
                  const char *in, char *out) {
-    const int32_t *column = copy_form_column(f);
-    const bool fits = element == 4 && f->n_columns >= COPY_WINDOW && HAS_AVX2;
+    const bool fits = element == 4 && b->n_columns >= COPY_WINDOW && HAS_AVX2;
     for (int r = begin, n; r < end; r += n) {
         const char *from = in + (int64_t)row[r] * element;
-        char *to = out + r * f->row_step * element;
+        char *to = out + r * b->row_step * element;
         n = end - r;
         while (!is_consecutive(row + r, n)) n--;
 #ifdef AVX2
         if (fits && n >= 4) {
             n -= n % 4;
-            turn_blocks(f, column, n, (const void *)from, (void *)to);
+            turn_blocks(b, n, (const void *)from, (void *)to);
             continue;
         }
 #endif
         (void)fits;
-        move_rows(f, element, column, n, from, to);
+        move_rows(b, element, n, from, to);
     }
+}
+
+/* Task number `task` of a form whose parts are turned. */
+static void turn_task(const struct copy_form *f, int element, const char *in, char *out,
+                      int64_t task) {
+    const int64_t blocks = ceil_div(f->n_rows, COPY_BLOCK), n = count_column_blocks(f),
+                  p = task / blocks / n, c = task / blocks % n * COPY_COLUMNS,
+                  first = task % blocks * COPY_BLOCK, from = f->number[p];
+    const struct block b = {
+        copy_form_column(f) + c,
+        task / blocks % n == n - 1 ? (int)(f->n_columns - c) : COPY_COLUMNS,
+        f->has_holes,
+        f->row_step,
+    };
+    const int end = (int)min_i64(first + COPY_BLOCK, f->n_rows);
+    out += (copy_form_to(f)[p] + c) * element;
+    if (from >= 0)
+        turn(&b, element, copy_form_row(f), (int)first, end, in + from * element, out);
+    for (int64_t r = first; from < 0 && r < end; r++)
+        memset(out + r * b.row_step * element, 0, (size_t)(b.n_columns * element));
 }
 
 static void move_columns(const struct copy_form *f, int element, const char *in, char *out) {
@@ -255,11 +301,6 @@ static void move_columns(const struct copy_form *f, int element, const char *in,
     }
 }
 
-static void clear_rows(const struct copy_form *f, int element, int begin, int end, char *out) {
-    for (int r = begin; r < end; r++)
-        memset(out + r * f->row_step * element, 0, (size_t)(f->n_columns * element));
-}
-
 void copy_form_run(const struct copy_form *f, int element, const void *in, void *out, int64_t begin,
                    int64_t end) {
 #ifdef AVX2
@@ -272,15 +313,14 @@ void copy_form_run(const struct copy_form *f, int element, const void *in, void 
         return;
     }
 #endif
-    const int blocks = (int)ceil_div(f->n_rows, COPY_BLOCK);
-    const int32_t *from = f->number, *to = copy_form_to(f), *row = copy_form_row(f);
-    for (int64_t task = begin, p = begin / blocks, b = begin % blocks; task < end; task++) {
-        const char *part = (const char *)in + (int64_t)from[p] * element;
-        char *at = (char *)out + (int64_t)to[p] * element;
-        const int first = (int)b * COPY_BLOCK, last = (int)min_i64(first + COPY_BLOCK, f->n_rows);
-        if (from[p] < 0) clear_rows(f, element, first, last, at);
-        else if (f->kind == COPY_TURNED) turn(f, element, row, first, last, part, at);
-        else move_columns(f, element, part, at);
-        if (++b == blocks) b = 0, p++;
+    const int32_t *from = f->number, *to = copy_form_to(f);
+    for (int64_t task = begin; task < end; task++) {
+        if (f->kind == COPY_TURNED) {
+            turn_task(f, element, in, out, task);
+            continue;
+        }
+        char *at = (char *)out + to[task] * (int64_t)element;
+        if (from[task] < 0) memset(at, 0, (size_t)f->n_columns * (size_t)element);
+        else move_columns(f, element, (const char *)in + from[task] * (int64_t)element, at);
     }
 }
