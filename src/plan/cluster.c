@@ -72,6 +72,21 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
     }
 }
 
+/* Is it a slice that only pointwise layers read, or slices like it? Their kernel reads it in place: of a window's values, which
+ * are slices of one image, none is copied. */
+static bool is_read_in_place(const struct clustering *c, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    if (l->kind != LAYER_slice || out->layout.block || l->in[0]->layout.block || out->is_constant)
+        return false;
+    for (int i = 0; i < c->readers[out->id].n; i++) {
+        const struct layer *reader = c->readers[out->id].at[i];
+        if (c->of[reader->id]) return false;
+        if (!(layer_infos[reader->kind].traits & POINTWISE) && !is_read_in_place(c, reader))
+            return false;
+    }
+    return !ir_is_output(c->m, out) && c->readers[out->id].n;
+}
+
 /* ---- DFP ---- */
 
 /* Search for a path between two clusters through a third one. If they joined, such a path would be a cycle; a direct edge
@@ -240,7 +255,7 @@ static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_source(l) || c->of[l->id]) return;
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
     else if (storage_is_view(c->plan, l)) cluster_add(c, cluster_new(c, MODULE_VIEW), l);
-    else if (movement_is_possible(l)) cluster_copy(c, l);
+    else if (movement_is_possible(l) && !is_read_in_place(c, l)) cluster_copy(c, l);
     else if (l->kind == LAYER_gather || l->kind == LAYER_resample)
         cluster_add(c, cluster_new(c, MODULE_GATHER), l);
     else if (layer_infos[l->kind].traits & RECURRENT)

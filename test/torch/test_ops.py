@@ -256,6 +256,9 @@ SHAPES = {
     "tril": lambda x: x.tril(), "triu": lambda x: x.triu(-2), "tril_": lambda x: x.tril_(1) + 1,
     "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
     "replicate": lambda x: F.pad(x, (2, 0, 1, 3), mode="replicate"),
+    "even and odd": lambda x: x[..., :-1:2] + x[..., 1::2], "neighbors": lambda x: (x[..., 1:] - x[..., :-1]) * x[:, :, 1:, 1:].sum(2, keepdim=True),
+    "neighbor samples": lambda x: torch.cat([x[:1], x[1:] - x[:-1].relu()]), "halves gated": lambda x: x[..., :3].sigmoid() * x[..., -3:],
+    "slices of slices": lambda x: x[:, :, ::2][..., 1::2] * 2 + x[:, :, ::2][..., :4:2],
     "crop": lambda x: F.pad(x, (-1, 2, -2, -1)),
     "crop and reflect": lambda x: F.pad(x, (-1, 2, 0, 1), mode="reflect"),
     "pad channels": lambda x: F.pad(x, (0, 1, 0, 0, 1, 2), value=0.5),
@@ -404,6 +407,9 @@ LARGEST = {
     "max_pool positions": lambda x: sum(F.max_pool2d(x.round(), 3, 2, 1, return_indices=True)), "max_pool1d positions": lambda x:
     sum(F.max_pool1d(x[:, 0], 2, 2, 1, ceil_mode=True, return_indices=True)), "max_pool of -inf": lambda x: sum(F.max_pool2d(x.round().relu().log(), 3, 1, 1, return_indices=True)),
     "max_pool dilated positions": lambda x: sum(F.max_pool2d(x, 2, 1, dilation=(2, 1), return_indices=True)),
+    "max_pool positions of NaN": lambda x: F.max_pool2d(x.round().sqrt(), 3, 2, 1, return_indices=True)[1] * 1.0,
+    "max_pool positions of pairs": lambda x: sum(F.max_pool2d(x.round(), 2, return_indices=True)), "max_pool of one": lambda x: sum(F.max_pool2d(x, 1, return_indices=True)),
+    "max_pool large positions": lambda x: sum(F.max_pool2d(x.round().relu().log(), 7, 2, 3, return_indices=True)),
     "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
 }  # fmt: skip
 

@@ -145,6 +145,37 @@ static void test_forms(void) {
         &form));
 }
 
+/* Parts of few rows and many columns are several tasks. */
+static void test_few_rows(int64_t rows, int64_t columns) {
+    struct copy_source s = {
+        .n_dims = 3, .dim = {2, rows, columns}, .n_in = 2 * rows * columns, .element = 4};
+    struct copy_form form;
+    int64_t *at = ARENA_ARRAY(&arena, int64_t, s.n_in);
+    for (int64_t i = 0; i < s.n_in; i++)
+        at[i] = (i / columns / rows * columns + i % columns) * rows + i / columns % rows;
+    s.at = at;
+    for (s.element = 1; s.element <= 8; s.element *= 2) {
+        CHECK(copy_form_find(&arena, &s, &form));
+        CHECK(rows < 4 || form.kind == COPY_TURNED);
+        check_form(&form, copy_form_run, s.element, at, s.n_in, s.n_in);
+        check_form(&form, plain_copy_form_run, s.element, at, s.n_in, s.n_in);
+    }
+}
+
+/* Rows that are reversed or doubled, of all lengths around a vector's width. */
+static void test_regular(int64_t n, bool doubled) {
+    struct copy_source s = {.n_dims = 2, .dim = {3, n}, .n_in = 3 * n, .element = 4};
+    struct copy_form form;
+    int64_t *at = ARENA_ARRAY(&arena, int64_t, s.n_in);
+    for (int64_t i = 0; i < s.n_in; i++)
+        at[i] = i / n * n + (doubled ? i % n / 2 : n - 1 - i % n);
+    s.at = at;
+    CHECK(copy_form_find(&arena, &s, &form));
+    CHECK(n != 64 || (form.kind == COPY_WINDOWS && form.is_regular));
+    check_form(&form, copy_form_run, 4, at, s.n_in, s.n_in);
+    check_form(&form, plain_copy_form_run, 4, at, s.n_in, s.n_in);
+}
+
 /* ---- Resampling ---- */
 
 struct image {
@@ -262,6 +293,9 @@ int main(void) {
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;
     test_forms();
+    for (int64_t rows = 3; rows < 70; rows += 22)
+        for (int64_t columns = 500; columns < 1600; columns += 523) test_few_rows(rows, columns);
+    for (int64_t n = 1; n < 70; n++) test_regular(n, false), test_regular(n, true);
     for (int round = 0; round < 400; round++) test_image();
     test_bad_index();
     arena_fini(&arena);
