@@ -26,7 +26,6 @@
 #define rotate rotate_any
 #define max_of max_of_any
 #define min_of min_of_any
-#define scale_by scale_by_any
 
 TEXT(typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
 TEXT(typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));)
@@ -119,35 +118,6 @@ TEXT(static inline vec keep_part(vec v, int n, float neutral) {
 TEXT(static inline vec SQRT(vec x) {
     for (int l = 0; l < LANES; l++) x[l] = __builtin_sqrtf(x[l]);
     return x;
-})
-
-/* p * 2^n for t = n + 1.5 * 2^23: as two factors, since the result may be denormal. */
-TEXT(static inline vec scale_by_any(vec p, vec t) {
-    ivec n = (ivec)((uvec)t - 0x4b400000u);
-    uvec half = (uvec)(n >> 1);
-    return p * (vec)((half + 127) << 23) * (vec)(((uvec)n - half + 127) << 23);
-})
-
-/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 to x / ln(2) rounds it to n; the sum is t. exp_rest is r;
- * exp_tail is (exp(r) - 1 - r) / r^2, with the least largest error relative to exp(r) - 1. EXP: 0.92 ulp, also where results are
- * denormal; the result of NaN is NaN. */
-TEXT(static inline vec exp_rest(vec x, vec t) {
-    vec n = t - 12582912.0f;
-    vec r = x - n * 0.693145752f;
-    return r - n * 1.42860677e-6f;
-})
-TEXT(static inline vec exp_tail(vec r) {
-    vec p = r * 1.38703140e-3f + 8.36625881e-3f;
-    p = p * r + 4.16674390e-2f;
-    p = p * r + 0.166665465f;
-    return p * r + 0.49999997f;
-})
-TEXT(FUNCTION vec EXP(vec x) {
-    vec c = max_of(splat(-104.0f), min_of(splat(89.0f), x));
-    vec t = c * 1.44269504f + 12582912.0f;
-    vec r = exp_rest(c, t);
-    vec p = exp_tail(r) * r + 1.0f;
-    return scale_by(p * r + 1.0f, t);
 })
 
 /* log(x) = e * log(2) + log1p(m), m in [-1/3, 1/3]; denormals are scaled up first. Coefficients:

@@ -1,12 +1,32 @@
 /*
- * tanh and erf for registers of 16 floats: piecewise polynomials, whose coefficients are looked up by one instruction each. Included
- * behind vector.h, only as text: the interpreter uses vector_curve.h.
+ * exp, tanh and erf for registers of 16 floats: numbers are looked up in tables by one instruction each. Included behind vector.h, only
+ * as text: the interpreter uses vector_curve.h.
  *
- * |x| is near one of 16 or 32 points. The tables have one row per coefficient: the points, then the function's values there, then the
+ * tanh and erf are piecewise polynomials. |x| is near one of 16 or 32 points. The tables have one row per coefficient: the points, then the function's values there, then the
  * coefficients of d, d^2, .. d^6, where d is the distance to the point. The points are not evenly spaced: each has been moved a
  * little to where the function's value is nearly a float, so that its rounding adds no error. The coefficients have the least largest
  * relative error. The last row of each function is its limit, 1.
  */
+
+/* exp(x) = 2^n * exp(r) for multiples n of 1/16, |r| <= ln(2)/32. Adding 1.5 * 2^19 to x / ln(2) rounds it to n; the low bits of the
+ * sum number the table's power of 2. Multiplication by 2^n rounds n down. With these powers, 3 terms of r are enough. The powers are
+ * multiplied by s = 1.00628019, with which each of them is nearly a float, and the terms by 1/s; -0.00624099 is 1/s - 1. 0.8 ulp, also
+ * where results are denormal; the result of NaN is NaN. */
+TEXT(static const float exp_table[16] = {
+         1.00628018f, 1.05083203f, 1.09735632f, 1.14594042f, 1.19667554f, 1.24965692f,
+         1.30498397f, 1.36276054f, 1.42309511f, 1.48610091f, 1.55189621f, 1.62060452f,
+         1.6923548f,  1.76728177f, 1.84552598f, 1.92723441f,
+     };)
+TEXT(FUNCTION vec EXP(vec x) {
+    vec c = max_of(splat(-104.0f), min_of(splat(89.0f), x));
+    vec t = c * 1.44269504f + 786432.0f;
+    vec n = t - 786432.0f;
+    vec r = c - n * 0.693145752f;
+    r = r - n * 1.42860677e-6f;
+    vec p = look_up(load(exp_table), (ivec)t);
+    vec q = (r * 0.165626501f + 0.496879503f) * r + 0.993759006f;
+    return scale_down((q * r - 6.24099382e-3f) * p + p, n);
+})
 
 TEXT(static inline vec with_sign(vec size, vec x) {
     return (vec)((ivec)size | ((ivec)x & (int32_t)0x80000000));

@@ -31,7 +31,7 @@ static const struct function {
     {"tanh", "TANH(x)", tanh, 1.1, 1.9, 2.5},
     {"erf", "ERF(x)", erf, 1.1, 1.9, 2.5},
     {"sigmoid", "1.0f / (1.0f + EXP(-x))", sigmoid, 2.5, 2.5, 2.5},
-    {"silu", "x * (1.0f / (1.0f + EXP(-x)))", silu, 3, 3, 3},
+    {"silu", "x / (1.0f + EXP(-x))", silu, 3, 3, 3},
 };
 
 static const float special[] = {0,        -0.0f,  1,      -1,      INFINITY, -INFINITY,
