@@ -16,6 +16,7 @@ struct building {
     struct nest *nest;
     struct block *at; /* the innermost open block */
     int lane;         /* the variable that runs over lanes here; -1: none */
+    int stage;          /* the stage that is being built */
 };
 
 /* ---- Where a node belongs ---- */
@@ -49,6 +50,7 @@ static bool is_known(const struct building *b, const struct range *r) {
 
 static void add_item(struct building *b, struct block *block, const struct item *item) {
     VEC_PUSH(b->nest->arena, &block->items, *item);
+    block->items.at[block->items.n - 1].stage = b->stage;
 }
 
 /* close_loop adds the block to its parent's items, so that items hoisted until then are in front of it. */
@@ -193,8 +195,9 @@ static void open_guard(struct building *b, const struct stage *s) {
     guard->n_clips = n;
 }
 
-static void build_stage(struct nest *nest, struct block *around, struct stage *s) {
-    struct building b = {nest, around, s->lane};
+static void build_stage(struct nest *nest, struct block *around, int stage) {
+    struct stage *s = &nest->stage[stage];
+    struct building b = {nest, around, s->lane, stage};
     open_guard(&b, s);
     for (int i = 0; i < s->loops.n; i++) open_block(&b, s->loops.at[i], s->loops.at[i] == s->lane);
     for (int i = 0; i < s->roots.n; i++) {
@@ -214,7 +217,7 @@ void nest_build_blocks(struct nest *nest) {
         row = open_block(&b, nest->grid.at[nest->grid.n - 1], nest->grid_lane);
         row->is_row = true;
     }
-    for (int i = 0; i < nest->n_stages; i++) build_stage(nest, row, &nest->stage[i]);
+    for (int i = 0; i < nest->n_stages; i++) build_stage(nest, row, i);
     b.at = row;
     if (row != nest->body) close_loop(&b, row);
 }

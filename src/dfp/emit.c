@@ -182,13 +182,30 @@ static void print_guard(struct printer *p, const struct block *b) {
 
 static void print_item(struct printer *p, const struct item *item);
 
-/* One stage's loop for all iterations of a strip, with the values from in front of it that it may need. */
+/* Does the node need a reduction's result? Marks the nodes that it visits. */
+static bool needs_reduction(struct node *n, int stamp) {
+    if (n->mark == stamp) return false;
+    n->mark = stamp;
+    if (n->kind == NODE_REDUCE) return true;
+    for (int i = 0; i < 3 && n->arg[i]; i++)
+        if (needs_reduction(n->arg[i], stamp)) return true;
+    return false;
+}
+
+/* Items of the stage itself, and what earlier stages have computed once per iteration, as it may need that, too. Results of their
+ * reductions it loads from scratch. */
+static bool belongs_to(struct nest *nest, const struct item *item, int stage) {
+    if (item->stage >= stage) return item->stage == stage;
+    return item->kind == ITEM_NODE && !needs_reduction(item->node, ++nest->stamp);
+}
+
+/* One stage's loop for all iterations of a strip. */
 static void print_strip_stage(struct printer *p, const struct block *b, int stage) {
     print_line(p, "for (int64_t i%d = i%d_first; i%d < i%d_last; i%d++) {\n", b->var, b->var,
                b->var, b->var, b->var);
     p->indent++;
-    for (int i = 0; i <= stage; i++)
-        if (i == stage || b->items.at[i].kind != ITEM_LOOP) print_item(p, &b->items.at[i]);
+    for (int i = 0; i < b->items.n; i++)
+        if (belongs_to(p->nest, &b->items.at[i], stage)) print_item(p, &b->items.at[i]);
     p->indent--;
     print_line(p, "}\n");
 }
@@ -200,8 +217,7 @@ static void print_strips(struct printer *p, const struct block *b) {
                var, var, strip);
     p->indent++;
     print_line(p, "const int64_t i%d_last = min_int(i%d_first + a%d, row_end);\n", var, var, strip);
-    for (int i = 0; i < b->items.n; i++)
-        if (b->items.at[i].kind == ITEM_LOOP) print_strip_stage(p, b, i);
+    for (int i = 0; i < p->nest->n_stages; i++) print_strip_stage(p, b, i);
     p->indent--;
     print_line(p, "}\n");
 }

@@ -334,20 +334,52 @@ static void plan_chunks(struct nest *nest) {
 
 /* ---- Strips ---- */
 
-#define STRIP_MAX 8
-#define STRIP_FLOATS (4 << 10) /* a part of L1 */
+#define STRIP_WINDOWS 8
+#define STRIP_ROWS 16
+#define STRIP_FLOATS (4 << 10)     /* of scratch: a part of L1 */
+#define STRIP_ROW_FLOATS (1 << 10) /* of one tensor: with longer rows, what a stage has read is no longer in L1 for the next one */
+
+/* The number of points of loops, which is 1 if there are none; too large if an extent is unknown. */
+static int64_t count_points(const struct nest *nest, const int *var, int n) {
+    struct size points = size_const(1);
+    for (int i = 0; i < n; i++) points = size_mul(points, nest->var[var[i]].extent);
+    return size_is_const(points) ? size_value(points) : STRIP_ROW_FLOATS;
+}
+
+/* The length of the longest row that a stage or a reduction walks through in one iteration. */
+static int64_t find_row(const struct nest *nest) {
+    int64_t longest = 1;
+    for (int i = 0; i < nest->n_stages; i++) {
+        const struct stage *s = &nest->stage[i];
+        longest = max_i64(longest, count_points(nest, s->loops.at, s->loops.n));
+    }
+    for (int i = 0; i < nest->nodes.n; i++) {
+        const struct node *n = nest->nodes.at[i];
+        if (n->kind == NODE_REDUCE)
+            longest = max_i64(longest, count_points(nest, n->var, n->n_vars));
+    }
+    return longest;
+}
+
+/* The number of iterations of a strip, less than 2: no strips. Guards of independent stages would need strips of their own. */
+static int64_t find_strip(const struct nest *nest, int64_t scratch) {
+    if (nest->grid_lane || nest->lane_var >= 0 || !nest->grid.n || nest->has_free_outputs) return 0;
+    const int64_t fit = STRIP_FLOATS / scratch;
+    if (!nest->has_rows) return min_i64(fit, min_i64(STRIP_ROWS, STRIP_ROW_FLOATS / find_row(nest)));
+    for (int i = 0; i < nest->n_stages; i++)
+        if (!nest->stage[i].loops.n) return 0;
+    return min_i64(fit, STRIP_WINDOWS);
+}
 
 /*
- * Each stage computes several rows before the next stage does, if these are rows of windows in plain images. The windows' vectors overlap
- * two stored ones, and processors cannot load such a vector before both are in the cache: they would wait in each row.
- * Measured: a maximum of 5 by 5 values in images of 20 by 20 takes 57 us without strips, and 30 us with them.
+ * Each stage computes several rows before the next stage does. The maximum of a softmax's row is known only at the end of a chain of
+ * dependent instructions, and so is the sum: with other rows' values in between, the processor need not wait. With rows of windows in
+ * plain images, the windows' vectors overlap two stored ones, and processors cannot load such a vector before both are in the cache.
+ * Measured: a softmax of rows of 64 takes 0.71 of the time without strips; a maximum of 5 by 5 values in images of 20 by 20 0.53.
  */
 static void plan_strips(struct nest *nest) {
-    const int64_t size = round_up(nest->scratch_size, nest->lanes);
-    if (!nest->has_rows || nest->grid_lane || nest->lane_var >= 0 || !nest->grid.n) return;
-    for (int i = 0; i < nest->n_stages; i++)
-        if (!nest->stage[i].loops.n) return;
-    const int64_t rows = min_i64(STRIP_MAX, STRIP_FLOATS / size);
+    const int64_t size = round_up(nest->scratch_size, max_i64(nest->lanes, 2));
+    const int64_t rows = size ? find_strip(nest, size) : 0;
     if (rows < 2) return;
     nest->strip = size_const(rows);
     nest->scratch_size = rows * size;

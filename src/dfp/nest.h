@@ -178,6 +178,7 @@ struct item {
     int n_ranges;
     const struct range **range; /* the node's conditions that no loop around it makes true */
     struct block *block;        /* LOOP, REDUCE: the outermost loop */
+    int stage;                  /* index in nest->stage of the stage that it was built for */
     const struct value *value;  /* STORE */
 };
 
