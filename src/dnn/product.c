@@ -58,7 +58,7 @@ static struct product_division balance(const struct product_division *least, int
 /*
  * Four tasks per thread, if they are large enough: a thread that is held up then takes fewer of them. Rows are divided before
  * panels, as each task copies its rows of x; but a task has four tiles or more, as it reads each of its panels once for all of
- * them. A task of a few rows has several panels (WIDE in product_kernel.c).
+ * them. A task of a few rows reads a long run of panels.
  */
 struct product_division product_divide(const struct dnn_plan *plan, int64_t rows) {
     const struct dnn_problem *p = &plan->problem;
@@ -66,8 +66,8 @@ struct product_division product_divide(const struct dnn_plan *plan, int64_t rows
     const int64_t weights = panels * width * max_i64(p->c, 1);
     const int64_t most = max_i64(weights * rows / TASK_PRODUCTS, weights / TASK_WEIGHTS);
     const int64_t tasks = max_i64(1, min_i64(4 * p->threads, most));
-    const int64_t streams = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1;
-    const int64_t panel_parts = max_i64(1, panels / streams);
+    const int64_t run = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1;
+    const int64_t panel_parts = max_i64(1, panels / run);
     struct product_division by = {.tiles = count_tiles(plan, rows),
                                   .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS))};
     by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 4);

@@ -35,8 +35,8 @@ enum product_param {
 #define PRODUCT_STRIDE (PRODUCT_DEPTH + 16)
 #define PRODUCT_MAX_ROWS 128    /* of a block */
 #define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
-#define PRODUCT_FEW 3           /* rows of a tile that reads several panels at the same time ... */
-#define PRODUCT_WIDE 4          /* ... up to so many */
+#define PRODUCT_FEW 3           /* rows of a tile without prefetches */
+#define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
 
 /* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {

@@ -4,8 +4,8 @@
  *   run/exec.c -> dnn_run_product, on a range of tasks -> run_task -> fill_block, multiply_panel -> multiply_tile
  *
  * product.h explains parts, panels and tiles. A tile of n rows loads two vectors of weights and n values of x per input, for
- * 2 * n multiply-adds. A few rows are computed with four panels at a time: two sums per row would not hide the latency of an
- * addition, and memory is read faster in several streams.
+ * 2 * n multiply-adds. A few rows read each weight once and compute little with it, so memory or a far cache limits them: their tile
+ * has no prefetches, as the processor's own are faster along a panel (50 GB/s from memory instead of 36 to 40).
  *
  * Invariant: it accesses nothing outside the tensors, except by prefetch.
  */
@@ -15,8 +15,11 @@
 
 #define LINE 16 /* floats of a cache line */
 
-/* Panels of a tile of up to PRODUCT_FEW rows: its sums, one weight and the rows' values of x must fit into the registers. */
-#if REGISTERS == 32
+/* Panels of a tile of up to PRODUCT_FEW rows. One panel at a time is read the fastest. But if its two vectors are short, two sums
+ * per row do not hide the latency of an addition: then several panels, whose sums and one weight must fit into the registers. */
+#if LANES > 4
+#define WIDE(rows) 1
+#elif REGISTERS == 32
 #define WIDE(rows) PRODUCT_WIDE
 #else
 #define WIDE(rows) ((rows) == 1 ? PRODUCT_WIDE : 2)
@@ -140,7 +143,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     }
 }
 
-/* A few rows, WIDE(rows) panels. */
+/* A few rows, WIDE(rows) panels. A panel without its second vector has zeros there. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
     const int64_t panel = tile->panel;
