@@ -65,7 +65,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                     model->layers.n, (long long)max);
     struct plan plan = {.arena = arena,
                         .lanes = device->lanes ? device->lanes(options) : 1,
-                        .supports_anchor = device->supports_anchor};
+                        .supports_anchor = device->supports_anchor,
+                        .writes_plain = device->writes_plain};
     struct build build = {.arena = arena,
                           .keep = &program->arena,
                           .program = program,

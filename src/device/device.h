@@ -23,6 +23,8 @@ struct device {
     int (*lanes)(const struct sol_options *options);
     /* Does module DNN compute this conv, linear or matmul? */
     bool (*supports_anchor)(const struct layer *anchor, int lanes);
+    /* Can module DNN write this convolution's output as a plain tensor, too, without a loss? NULL: only in blocks. */
+    bool (*writes_plain)(const struct layer *conv, int lanes);
     /* Does it compute this composite layer as a whole (attention, a transposed convolution)? NULL: none, so all are decomposed. */
     bool (*computes)(const struct layer *layer, int lanes);
     plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */

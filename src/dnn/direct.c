@@ -49,6 +49,14 @@ static const char *refuse_types(const struct dnn_problem *problem) {
     return problem->transposed ? "a transposed convolution of 8 bits" : NULL;
 }
 
+/* A plain y: each tile is transposed when it is stored, and what is fused is that of a blocked tile. */
+static const char *refuse_plain(const struct dnn_problem *problem) {
+    if (problem->transposed) return "transposed with a plain y";
+    if (problem->groups > 1) return "groups with a plain y";
+    if (problem->x_type != SOL_F32) return "8 bits with a plain y";
+    return problem->residual ? "residual of a plain y" : NULL;
+}
+
 static const char *refuse(const struct dnn_problem *problem) {
     const int block = problem->groups * problem->lanes;
     if (problem->kind != DNN_CONV) return "not a convolution";
@@ -56,14 +64,16 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (reason) return reason;
     if (problem->h < 1 || problem->w < 1 || problem->oh < 1 || problem->ow < 1)
         return "empty image";
-    if (problem->y_plain) return "y is not blocked";
+    if (problem->y_plain) reason = refuse_plain(problem);
+    if (reason) return reason;
     if (problem->transposed && problem->groups > 1) return "transposed with groups";
     if (problem->transposed && (int64_t)problem->sh * problem->sw > DIRECT_MAX_PHASES)
         return "transposed with a large stride";
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
     if (problem->c % (problem->x_plain ? problem->groups : block))
         return "channels in do not fill a group's blocks";
-    if (problem->k % block) return "channels out do not fill a group's blocks";
+    if (problem->k % block && !problem->y_plain)
+        return "channels out do not fill a group's blocks";
     if (!keeps_groups(problem->c_map, problem->c, problem->c_model, problem->groups) ||
         !keeps_groups(problem->k_map, problem->k, problem->k_model, problem->groups))
         return "stored channels mix groups";

@@ -10,9 +10,12 @@
  * Invariants: it accesses nothing outside x, y, the residual and the packed weights, except by prefetch, since the panel
  * supplies the zeros outside the image. The order of a sum (taps, then channels) does not depend on tile, task or thread.
  * Padding channels of y become zero, as their weights and bias are zero.
+ *
+ * A tile of a plain y is computed as one of a blocked y, in a small buffer, and then transposed: this takes less time than a copy of y.
  */
 #include "dnn/direct.h"
 #include "dnn/int8.h"
+#include "dnn/simd_transpose.h"
 
 #define LINE 16 /* floats of a cache line */
 
@@ -24,6 +27,7 @@ struct tile {
     int64_t n_taps;
     int64_t x_row; /* floats between the inputs of the tile's two rows */
     struct simd_output out;
+    struct turned *turned; /* of a plain y, where `out` is; else NULL */
     /* Quantized numbers: instead of `out` */
     const struct int8_outputs *outputs;
     struct int8_place place;
@@ -236,6 +240,55 @@ static void fill_panel(const struct block *block) {
             }
 }
 
+/* ---- Plain y ---- */
+
+/* The tile of a plain y before it is stored, [vector][pixel][LANES], and the bias of its pair, with zeros behind the last channel. Whole
+ * vectors of pixels are transposed, so there is room behind the last pixel. */
+struct turned {
+    float sums[2][VALUES + LANES][LANES], bias[2 * LANES];
+};
+
+/* Stores n pixels of one vector of channels; `plane`: floats from one channel of y to the next. */
+static void store_channels(float (*sums)[LANES], int64_t n, int64_t n_channels, float *y,
+                           int64_t plane) {
+    for (int64_t i = 0; i < n; i += LANES) {
+        vec v[LANES];
+        UNROLL
+        for (int j = 0; j < LANES; j++) v[j] = vec_load(sums[i + j]);
+        transpose(v);
+        for (int64_t c = 0; c < n_channels; c++)
+            store_some(y + c * plane + i, v[c], min_i64(LANES, n - i));
+    }
+}
+
+/* Stores a tile. The row and column are those of its first pixel in y. */
+static void store_turned(const struct block *block, struct turned *turned, int64_t k_block,
+                         int vectors, int64_t row, int64_t column, int rows, int columns) {
+    const int64_t *param = block->plan->param, plane = param[DIRECT_Y_H] * param[DIRECT_Y_W];
+    const struct dnn_call *call = block->call;
+    for (int v = 0; v < vectors; v++) {
+        const int64_t k = (k_block + v) * LANES;
+        const int64_t n_channels = min_i64(LANES, block->plan->problem.k - k);
+        float *y = call->y + block->image * call->y_stride + k * plane;
+        for (int r = 0; r < rows; r++)
+            store_channels(turned->sums[v] + r * columns, columns, n_channels,
+                           y + (row + r) * param[DIRECT_Y_W] + column, plane);
+    }
+}
+
+/* Makes the sums and the bias of the tile those in `turned`. */
+static void turn_tile(const struct block *block, int64_t k_block, struct turned *turned,
+                      struct tile *tile) {
+    const int64_t n = min_i64(2 * LANES, block->plan->problem.k - k_block * LANES);
+    tile->turned = turned;
+    tile->out.pixel = LANES;
+    tile->out.block = (VALUES + LANES) * LANES;
+    if (!tile->out.bias) return;
+    memset(turned->bias, 0, sizeof turned->bias);
+    memcpy(turned->bias, tile->out.bias, (size_t)n * sizeof(float));
+    tile->out.bias = turned->bias;
+}
+
 /* ---- Block ---- */
 
 /* Computes one tile, whose first pixel is point (row, column) of the output phase. */
@@ -251,10 +304,13 @@ static void run_tile(const struct block *block, const struct direct_phase *phase
               (column - block->column) * param[DIRECT_BLOCK];
     if (block->way >= QUADS)
         tile->place.y = (char *)call->y + (block->image * call->y_stride + at) * block->y_size;
+    else if (tile->turned) tile->out.y = tile->turned->sums[0][0], tile->out.row = columns * LANES;
     else tile->out.y = call->y + block->image * call->y_stride + at;
     if (tile->out.problem->residual)
         tile->out.residual = call->residual + block->image * call->residual_stride + at;
     multiply[rows - 1][columns][block->way][vectors - 1](tile);
+    if (tile->turned)
+        store_turned(block, tile->turned, k_block, vectors, y_row, y_column, rows, columns);
 }
 
 /* The fields that are equal in all tiles of one pair and output phase. k_block: the first channel block of the pair. */
@@ -327,6 +383,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
     const int64_t n_tiles = parts * (two_rows ? ceil_div(n_rows, 2) : n_rows);
     struct tile tile = make_tile(block, phase, pair, k_block);
     struct int8_outputs outputs;
+    struct turned turned;
+    if (block->plan->problem.y_plain) turn_tile(block, k_block, &turned, &tile);
     if (block->way >= QUADS) make_int8(block, k_block, vectors, &outputs, &tile);
     for (int64_t part = 0, index = 0; part < parts; part++) {
         const int64_t begin = dnn_split(n_columns, part, parts);
@@ -343,7 +401,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
 /* Computes one pair, all output phases one after the other, then calls the epilogue for the block. */
 static void run_pair(const struct block *block, int64_t pair) {
     const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t *param = block->plan->param, k_blocks = problem->k / problem->groups / LANES;
+    const int64_t *param = block->plan->param;
+    const int64_t k_blocks = ceil_div(problem->k / problem->groups, LANES);
     const int64_t k_block = block->group * k_blocks + 2 * pair;
     const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
     for (int64_t i = 0; i < direct_phases(block->plan); i++)

@@ -10,6 +10,7 @@
  */
 #include "dnn/emit.h"
 
+#include "dnn/depthwise.h"
 #include "dnn/direct.h"
 #include "dnn/list.h"
 #include "dnn/step.h"
@@ -49,6 +50,26 @@ bool dnn_supports(const struct layer *conv, int lanes) {
     int64_t in = size_value(conv->in[0]->dim[1]) / groups,
             out = size_value(conv->out[0]->dim[1]) / groups;
     return (in == out && lanes % in == 0) || (in % lanes == 0 && out % lanes == 0);
+}
+
+/* Without blocks, lanes are pixels of a row; they should not be mostly empty. */
+static bool is_plain_depthwise(const struct layer *conv, int lanes) {
+    const struct size groups = size_const(conv->attr.groups), width = conv->out[0]->dim[3];
+    return size_equal(groups, conv->in[0]->dim[1]) && size_equal(groups, conv->out[0]->dim[1]) &&
+           (!size_is_const(width) || 2 * size_value(width) >= lanes) &&
+           conv->attr.stride[1] <= DEPTHWISE_MAX_STRIDE &&
+           !env_has(ENV_SOL_DISABLE, dnn_depthwise.name);
+}
+
+/* Winograd needs blocks, and takes less time than a copy of y, unless there are few channels. */
+bool dnn_writes_plain(const struct layer *conv, int lanes) {
+    const struct attr *a = &conv->attr;
+    if (conv->kind != LAYER_conv || conv->in[0]->dtype != SOL_F32) return false;
+    if (a->groups > 1) return is_plain_depthwise(conv, lanes);
+    const bool is_square = size_is(conv->in[1]->dim[2], 3) && size_is(conv->in[1]->dim[3], 3);
+    return !env_has(ENV_SOL_DISABLE, dnn_direct.name) &&
+           (!is_square || a->stride[0] > 1 || a->stride[1] > 1 ||
+            size_value(conv->in[0]->dim[1]) < lanes);
 }
 
 bool dnn_computes(const struct layer *l, int lanes) {

@@ -40,5 +40,7 @@ enum sol_status dnn_emit_attention(struct build *build, const struct cluster *cl
 bool dnn_supports(const struct layer *conv, int lanes);
 /* Does a kernel compute this composite layer as a whole? Else it is decomposed. */
 bool dnn_computes(const struct layer *layer, int lanes);
+/* Can this convolution write a plain y in about the time that a blocked one takes? Then only a bias and an activation are fused. */
+bool dnn_writes_plain(const struct layer *conv, int lanes);
 
 #endif

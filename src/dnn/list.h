@@ -23,6 +23,7 @@
     OWN(winograd, winograd4)        \
     MORE(winograd, winograd2)       \
     OWN(grouped, grouped)           \
+    OWN(depthwise, depthwise)       \
     OWN(direct, direct)             \
     OWN(linear_bf16, linear_bf16)   \
     OWN(product, product)           \

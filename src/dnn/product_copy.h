@@ -1,81 +1,10 @@
 /*
- * For product_kernel.c: vectors that are not full, and copies of matrices into dense blocks, transposed in registers if need be.
+ * For product_kernel.c: copies of matrices into dense blocks, transposed in registers if need be.
  */
 #ifndef SOL_DNN_PRODUCT_COPY_H
 #define SOL_DNN_PRODUCT_COPY_H
 
-#include "dnn/simd.h"
-
-/* The first n < LANES values; the others are zero. */
-static inline vec load_some(const float *at, int64_t n) {
-#if LANES == 16 && defined __AVX512F__
-    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), at);
-#else
-    vec v = {0};
-    for (int64_t i = 0; i < n; i++) v[i] = at[i];
-    return v;
-#endif
-}
-
-static inline void store_some(float *at, vec v, int64_t n) {
-#if LANES == 16 && defined __AVX512F__
-    _mm512_mask_storeu_ps(at, (__mmask16)((1u << n) - 1), (__m512)v);
-#else
-    for (int64_t i = 0; i < n; i++) at[i] = v[i];
-#endif
-}
-
-/* ---- Transposing ---- */
-
-/* The lanes of two vectors, those of the second one counted from LANES on, in which they are after an exchange (below). Constants, as
- * the compiler would compute such vectors lane by lane. */
-#define LOW(bit, l) ((l) & (bit) ? LANES + (l) - (bit) : (l))
-#define HIGH(bit, l) ((l) & (bit) ? LANES + (l) : (l) + (bit))
-#define LANES_4(X, bit, l) X(bit, l), X(bit, l + 1), X(bit, l + 2), X(bit, l + 3)
-#define LANES_8(X, bit, l) LANES_4(X, bit, l), LANES_4(X, bit, l + 4)
-#define LANES_16(X, bit, l) LANES_8(X, bit, l), LANES_8(X, bit, l + 8)
-#if LANES == 16
-#define ALL_LANES(X, bit) ((ivec){LANES_16(X, bit, 0)})
-#elif LANES == 8
-#define ALL_LANES(X, bit) ((ivec){LANES_8(X, bit, 0)})
-#else
-#define ALL_LANES(X, bit) ((ivec){LANES_4(X, bit, 0)})
-#endif
-
-INLINE vec pick_lanes(vec a, vec b, ivec lanes) {
-#ifdef __aarch64__
-    return (vec)__builtin_shuffle((bytes)a, (bytes)b, (bytes)(lanes * 0x04040404 + 0x03020100));
-#else
-    return __builtin_shuffle(a, b, lanes);
-#endif
-}
-
-/*
- * Of the lanes whose number has this bit, those of *a change places with the lanes of *b that lack it. After this with each bit, for
- * all pairs of rows whose numbers differ in the bit, LANES rows are transposed.
- */
-#define EXCHANGE(bit, a, b)                                         \
-    do {                                                            \
-        const vec low = pick_lanes(*(a), *(b), ALL_LANES(LOW, bit)); \
-        *(b) = pick_lanes(*(a), *(b), ALL_LANES(HIGH, bit));        \
-        *(a) = low;                                                 \
-    } while (0)
-#define EXCHANGE_ALL(bit, v)                \
-    UNROLL                                  \
-    for (int i = 0; i < LANES; i++)         \
-        if (!(i & (bit))) EXCHANGE(bit, &(v)[i], &(v)[(i + (bit)) % LANES])
-
-/* Lane j of v[i] and lane i of v[j] change places. */
-INLINE void transpose(vec *v) {
-    EXCHANGE_ALL(1, v);
-    EXCHANGE_ALL(2, v);
-#if LANES >= 8
-    EXCHANGE_ALL(4, v);
-#endif
-#if LANES >= 16
-    EXCHANGE_ALL(8, v);
-#endif
-}
+#include "dnn/simd_transpose.h"
 
 /*
  * Writes n_rows <= LANES rows of whole vectors: row i is lane i of the n_columns <= LANES columns, `column` floats apart, whose rows

@@ -27,7 +27,7 @@ static bool is_anchor(const struct layer *l) {
 /* ---- The fixed set: residual and activation ---- */
 
 /* Pad lanes must stay zero, so zero must be in the range of a clamp. */
-static bool is_act(const struct layer *l) {
+bool cluster_is_act(const struct layer *l) {
     if (l->kind == LAYER_clamp) return l->attr.min <= 0 && l->attr.max >= 0;
     return l->kind == LAYER_relu;
 }
@@ -64,6 +64,11 @@ static bool is_ready(struct clustering *c, const struct tensor *t, const struct 
     return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, anchor);
 }
 
+/* A convolution with a plain output has no residual and no generated epilogue. */
+static bool is_plain_conv(const struct layer *anchor) {
+    return ir_is_conv(anchor) && !anchor->out[0]->layout.block;
+}
+
 /* A linear layer's kernel writes rows without gaps between them. */
 static bool can_write(const struct clustering *c, const struct layer *anchor,
                       const struct tensor *out) {
@@ -77,6 +82,7 @@ static struct tensor *take_closed(struct clustering *c, struct cluster *cluster)
     struct tensor *y = anchor->out[0];
     struct layer *next = cluster_single_reader(c, y);
     struct tensor *residual = next && !c->of[next->id] ? find_residual(next, y) : NULL;
+    if (is_plain_conv(anchor)) residual = NULL;
     bool dense =
         ir_is_conv(anchor) || !residual || !c->plan->storage[residual->id].has_batch_stride;
     if (residual && dense && can_write(c, anchor, next->out[0]) &&
@@ -86,7 +92,7 @@ static struct tensor *take_closed(struct clustering *c, struct cluster *cluster)
         y = next->out[0];
         next = cluster_single_reader(c, y);
     }
-    if (next && is_act(next) && !c->of[next->id] && same_place(y, next->out[0]) &&
+    if (next && cluster_is_act(next) && !c->of[next->id] && same_place(y, next->out[0]) &&
         can_write(c, anchor, next->out[0])) {
         f->act = next;
         cluster_add(c, cluster, next);
@@ -256,8 +262,8 @@ bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
         return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
     if (!is_anchor(l) || !l->in[1]->is_constant || l->out[0]->is_constant) return false;
-    return (ir_is_linear(l) || l->out[0]->layout.block) &&
-           c->plan->supports_anchor(l, c->plan->lanes);
+    if (ir_is_conv(l) && !l->out[0]->layout.block) return plan_writes_plain(c->plan, l);
+    return c->plan->supports_anchor(l, c->plan->lanes);
 }
 
 void cluster_dnn(struct clustering *c, struct layer *l) {
@@ -272,5 +278,6 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     take_prologue(c, cluster);
     for (int i = 0; i < 2 && l->kind == LAYER_matmul; i++) take_permute(c, cluster, i);
     cluster_add(c, cluster, l);
-    take_generated(c, cluster, take_closed(c, cluster));
+    struct tensor *y = take_closed(c, cluster);
+    if (!is_plain_conv(l)) take_generated(c, cluster, y);
 }

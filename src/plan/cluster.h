@@ -40,6 +40,8 @@ void cluster_sort(struct clustering *c, struct layer **at, int n);
 /* group.c: puts groups of layers that only move values of one tensor into clusters of module COPY. */
 void cluster_groups(struct clustering *c);
 
+/* anchor.c: is it an activation that kernels of module DNN apply? */
+bool cluster_is_act(const struct layer *l);
 /* anchor.c: is `l` a conv, linear or matmul that module DNN computes? cluster_dnn makes its cluster, with all layers that it fuses. */
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l);
 void cluster_dnn(struct clustering *c, struct layer *l);

@@ -5,7 +5,8 @@
  *
  * Convolutions of module DNN read and write blocked images. Layers between them (pointwise, pooling, concat over channels) use the
  * same layout. Tensors connected this way form an island: values are reordered only where they enter or leave an island.
- * Tensors of an island without such a convolution stay plain. Inputs, parameters and outputs belong to the caller: always plain.
+ * Tensors of an island without such a convolution stay plain, and if nothing gains from blocks, the output of a convolution that can
+ * write it. Inputs, parameters and outputs belong to the caller: always plain.
  *
  * Segments. A concat joins, and a slice cuts, channels at numbers that may be no multiple of the block. Each part then becomes
  * a segment, padded to whole blocks, so that the concat or slice needs no copy. All tensors of one class have the same
@@ -13,6 +14,7 @@
  *
  * Invariant: pad lanes are zero; every kernel that writes a blocked tensor writes zeros there.
  */
+#include "plan/cluster.h"
 #include "plan/plan.h"
 
 #include <string.h>
@@ -24,6 +26,7 @@ struct layouts {
     int *island;   /* union-find by tensor id: all tensors of an island are blocked, or all plain */
     int *class;    /* union-find by tensor id: all tensors of a class have the same cuts */
     bool *blocked; /* by island */
+    bool *worth;   /* by island: a layer gains from blocks, besides the convolutions that write them */
     VEC(int) *cuts; /* by class: sorted channel numbers at which segments begin */
 };
 
@@ -87,9 +90,14 @@ static void unite(int *parent, int a, int b) {
 
 /* ---- Which layers keep the layout of their input ---- */
 
+/* Is it an input of the model, or such values in another shape? */
+static bool is_input(const struct tensor *t) {
+    while (t->producer->kind == LAYER_reshape) t = t->producer->in[0];
+    return t->producer->kind == LAYER_input;
+}
+
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && t->producer->kind != LAYER_input &&
-           size_is_const(t->dim[1]);
+    return t->rank == 4 && !t->is_constant && !is_input(t) && size_is_const(t->dim[1]);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
@@ -121,6 +129,12 @@ static bool same_channels(const struct tensor *a, const struct tensor *b) {
     return size_equal(a->dim[1], b->dim[1]);
 }
 
+/* Does the layer compute or move channels of images, in blocks if its inputs are? */
+static bool keeps_layout(const struct layer *l) {
+    return is_pointwise(l) || is_window(l) || is_spatial_reduction(l) || is_channel_slice(l) ||
+           is_channel_concat(l);
+}
+
 /* Has the tensor one value per channel, as the mean of an image has? Its blocks lie in plain order, so copies of it cost next to nothing. */
 static bool is_pixel(const struct tensor *t) {
     for (int d = 2; d < t->rank; d++)
@@ -141,7 +155,7 @@ static bool is_connected(const struct layer *l, const struct tensor *in) {
     if (is_channel_concat(l)) return true;
     if (size_is(in->dim[1], 1) || size_is(out->dim[1], 1)) return false;
     if (is_pointwise(l)) return same_channels(in, out);
-    return is_window(l) || is_spatial_reduction(l) || is_channel_slice(l);
+    return keeps_layout(l);
 }
 
 /* Joins the islands of the image tensors that `l` connects; also their classes, unless `l` cuts or joins channels. */
@@ -167,9 +181,21 @@ static bool is_narrow(const struct layouts *s, const struct layer *l) {
     return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->lanes;
 }
 
+/* Marks islands whose values do not only leave a convolution: layers compute with them, or they become lines of channels, which blocks
+ * are in part. An activation is the convolution's own. */
+static void mark_worth(struct layouts *s, const struct layer *l) {
+    const struct tensor *t = l->out[0];
+    const bool turns = l->kind == LAYER_permute && l->attr.axes[t->rank - 1] != t->rank - 1;
+    if (turns)
+        for (t = l->in[0]; t->producer->kind == LAYER_reshape;) t = t->producer->in[0];
+    if (turns || (keeps_layout(l) && !cluster_is_act(l)))
+        s->worth[find_root(s->island, t->id)] = true;
+}
+
 static void mark_blocked(struct layouts *s, const struct layer *l) {
     if (!is_dnn_conv(s, l)) return;
-    s->blocked[find_root(s->island, l->out[0]->id)] = true;
+    const int out = find_root(s->island, l->out[0]->id);
+    if (s->worth[out] || !plan_writes_plain(s->plan, l)) s->blocked[out] = true;
     if (is_image(l->in[0]) && !is_narrow(s, l))
         s->blocked[find_root(s->island, l->in[0]->id)] = true;
     if (keeps_groups(l) && is_image(l->in[0])) unite(s->class, l->in[0]->id, l->out[0]->id);
@@ -197,11 +223,17 @@ static int64_t count_products(const struct layer *l) {
     return size_value(w->dim[0]) * window / (l->attr.stride[0] * l->attr.stride[1]);
 }
 
+/* With groups, x must be plain, too. */
+bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
+    if (l->attr.groups > 1 && !is_input(l->in[0])) return false;
+    return plan->writes_plain && plan->writes_plain(l, plan->lanes);
+}
+
 /* An ungrouped convolution reads an input of the model in plain layout, if that has few channels or there is little to compute. A
- * grouped one needs a blocked copy. */
+ * grouped one with a blocked output needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
-    if (!ir_is_conv(l) || i != 0 || l->attr.groups > 1 || ir_is_quantized(l)) return false;
-    if (l->in[0]->producer->kind != LAYER_input) return false;
+    if (!ir_is_conv(l) || i != 0 || ir_is_quantized(l) || !is_input(l->in[0])) return false;
+    if (l->attr.groups > 1) return !l->out[0]->layout.block;
     return size_value(l->in[0]->dim[1]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
 }
 
@@ -361,7 +393,8 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
     }
     const int first = ir_is_quantized(l) ? QUANT_SCALE : 2,
               last = ir_is_quantized(l) ? QUANT_BIAS : l->n_in - 1;
-    for (int i = first; i <= last; i++) TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
+    for (int i = first; i <= last && l->out[0]->layout.block; i++)
+        TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
     return SOL_OK;
 }
 
@@ -374,7 +407,8 @@ static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
 }
 
 static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
-    if (is_dnn_conv(s, l) && l->out[0]->layout.block) return fit_conv(s, l);
+    if (is_dnn_conv(s, l) && (l->out[0]->layout.block || plan_writes_plain(s->plan, l)))
+        return fit_conv(s, l);
     if (!l->out[0]->layout.block || movement_is_possible(l)) return fit_plain(s, l);
     for (int i = 0; i < l->n_in; i++) TRY(block_input(s, l, i, input_layout(s, l, i)));
     return SOL_OK;
@@ -389,6 +423,7 @@ static void init_sets(struct layouts *s) {
     s->island = array(s, sizeof *s->island);
     s->class = array(s, sizeof *s->class);
     s->blocked = array(s, sizeof *s->blocked);
+    s->worth = array(s, sizeof *s->worth);
     s->cuts = array(s, sizeof *s->cuts);
     for (int i = 0; i < s->n; i++) s->island[i] = s->class[i] = i;
 }
@@ -447,6 +482,7 @@ enum sol_status plan_layouts(struct plan *plan) {
     struct layouts s = {.plan = plan, .m = plan->model};
     init_sets(&s);
     for (int i = 0; i < s.m->layers.n; i++) join_islands(&s, s.m->layers.at[i]);
+    for (int i = 0; i < s.m->layers.n; i++) mark_worth(&s, s.m->layers.at[i]);
     for (int i = 0; i < s.m->layers.n; i++) mark_blocked(&s, s.m->layers.at[i]);
     for (int i = 0; i < s.m->layers.n; i++) follow_images(&s, s.m->layers.at[i]);
     find_cuts(&s);

@@ -91,6 +91,8 @@ struct plan {
     VEC(struct cluster *) clusters; /* in the order of execution */
     /* can the device's DNN module do this conv, linear or matmul? */
     bool (*supports_anchor)(const struct layer *conv, int lanes);
+    /* ... and write this convolution's output as a plain tensor? NULL: none */
+    bool (*writes_plain)(const struct layer *conv, int lanes);
     struct storage *storage;
     struct cluster **maker; /* the cluster that computes the tensor; NULL for sources */
 };
@@ -103,6 +105,7 @@ void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SY
 
 /* ---- layout.c: which tensors are blocked, and copies between different layouts ---- */
 enum sol_status plan_layouts(struct plan *plan);
+bool plan_writes_plain(const struct plan *plan, const struct layer *l); /* if its output stays plain */
 int layout_channel_axis(const struct tensor *t);               /* 0 for rank 1, else 1 */
 int layout_position(const struct layout *layout, int channel); /* stored position of a channel */
 bool layout_equal(const struct layout *a, const struct layout *b);

@@ -137,7 +137,8 @@ static void choose_call(struct random *r, struct job *j) {
     j->batch = RANDOM_PICK(r, batches);
     p->batch_hint = random_one_in(r, 2) ? 1 : 32;
     p->threads = RANDOM_PICK(r, threads);
-    j->negated = random_one_in(r, 3);
+    /* A convolution with a plain y has no epilogue. */
+    j->negated = random_one_in(r, 3) && (p->kind != DNN_CONV || !p->y_plain);
     j->place = random_int(r, 0, 3);
     if (p->kind == DNN_LINEAR && count_products(j) < 20000) j->batch = random_int(r, 0, 300);
     if (p->kind == DNN_LINEAR) return; /* its tensors are dense */
@@ -165,6 +166,7 @@ static bool make_grouped(struct random *r, struct job *j) {
     j->p.groups = RANDOM_PICK(r, groups);
     int most = j->p.groups > 16 ? 2 : 24;
     bool depthwise = random_one_in(r, 2);
+    if (depthwise && random_one_in(r, 2)) j->p.x_plain = j->p.y_plain = true;
     int c = depthwise ? 1 : random_int(r, 1, most), k = depthwise ? 1 : random_int(r, 1, most);
     if (!depthwise && random_one_in(r, 3)) c = k = 16;
     if (c * j->p.groups > 320 || k * j->p.groups > 320) return false;
@@ -176,7 +178,7 @@ static bool make_grouped(struct random *r, struct job *j) {
 static bool make_stem(struct random *r, struct job *j) {
     static const int kernels[] = {3, 5, 7, 11};
     j->p.x_plain = true;
-    j->p.y_plain = false;
+    j->p.y_plain = random_one_in(r, 3);
     choose_channels(r, j, random_one_in(r, 2) ? 3 : random_int(r, 1, 5),
                     RANDOM_PICK(r, channel_counts));
     return choose_image(r, j, RANDOM_PICK(r, kernels), random_int(r, 1, 4));

@@ -130,6 +130,7 @@ const struct device device_cpu = {
     .variant = name_isa,
     .lanes = get_lanes,
     .supports_anchor = dnn_supports,
+    .writes_plain = dnn_writes_plain,
     .computes = dnn_computes,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
