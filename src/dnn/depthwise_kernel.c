@@ -11,6 +11,8 @@
 #include "dnn/depthwise.h"
 #include "dnn/simd_transpose.h"
 
+#include <math.h>
+
 #define TALL 4 /* rows of a tile, if there are so many */
 
 /* Vectors of a tile of TALL rows, and of one row. Sums, weights of a run and a vector of x must fit into the registers. */
@@ -26,13 +28,38 @@ struct tile {
     const int64_t *offset;   /* floats to each kernel column */
     int64_t x_row;           /* floats of the panel from the row of one kernel row of a run to that of the next */
     int64_t weight_row, n_columns;
+    float *y, bias;
+    int64_t y_row; /* floats from one row of the tile to the next */
+    int64_t n;     /* pixels of a row that exist */
+    bool is_first, is_last; /* of the runs */
+    const struct dnn_problem *problem;
 };
 
-/* sum[row][vector] += the products of a run of n kernel rows. Row q of the panel is that of kernel row j for row q - j of the tile. */
+/* Adds the bias, applies the activation, and stores the tile: whole vectors, or a part of one. */
+INLINE void finish(int rows, int vectors, const struct tile *tile, vec sum[TALL][ROW_WIDE]) {
+    const struct dnn_problem *p = tile->problem;
+    const bool is_clamp = p->act == DNN_ACT_CLAMP, is_act = p->act != DNN_ACT_NONE;
+    const vec low = vec_set(is_clamp ? p->act_min : is_act ? 0 : -INFINITY);
+    const vec high = vec_set(is_clamp ? p->act_max : INFINITY), bias = vec_set(tile->bias);
+    float *y = tile->y;
+    UNROLL
+    for (int i = 0; i < rows; i++, y += tile->y_row) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) {
+            const vec value = vec_min(vec_max(sum[i][v] + bias, low), high);
+            if (vectors > 1 || tile->n >= LANES) vec_store(y + v * LANES, value);
+            else store_some(y, value, tile->n);
+        }
+    }
+}
+
+/* Adds the products of a run of n kernel rows to the sums. Row q of the panel is that of kernel row j for row q - j of the tile. Between
+ * two runs, `sums` holds the sums. */
 INLINE void multiply(int rows, int vectors, int n, const struct tile *tile, vec *sums) {
     vec sum[TALL][ROW_WIDE];
     UNROLL
-    for (int i = 0; i < rows * vectors; i++) sum[i / vectors][i % vectors] = sums[i];
+    for (int i = 0; i < rows * vectors; i++)
+        sum[i / vectors][i % vectors] = tile->is_first ? (vec){0} : sums[i];
     for (int64_t s = 0; s < tile->n_columns; s++) {
         const float *x = tile->x + tile->offset[s];
         vec w[DEPTHWISE_RUN];
@@ -48,6 +75,10 @@ INLINE void multiply(int rows, int vectors, int n, const struct tile *tile, vec 
                     if (q - j >= 0 && q - j < rows) sum[q - j][v] += value * w[j];
             }
         }
+    }
+    if (tile->is_last) {
+        finish(rows, vectors, tile, sum);
+        return;
     }
     UNROLL
     for (int i = 0; i < rows * vectors; i++) sums[i] = sum[i / vectors][i % vectors];
@@ -82,81 +113,82 @@ struct work {
     int64_t row, n_rows;
 };
 
-/* Copies every `step`-th value, n in all. */
-static void copy_line(const float *from, float *to, int64_t n, int64_t step) {
-    if (step == 1) {
-        memcpy(to, from, (size_t)n * sizeof(float));
-    } else if (step == 2) { /* a constant step lets the compiler use shuffles */
-        for (int64_t i = 0; i < n; i++) to[i] = from[i * 2];
-    } else {
-        for (int64_t i = 0; i < n; i++) to[i] = from[i * step];
-    }
+static void copy_line(const float *from, float *to, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) vec_store(to + i, vec_load(from + i));
+    if (i < n) store_some(to + i, load_some(from + i, n - i), n - i);
 }
 
-/* Writes one row of the panel. x: the row of the image, NULL outside. */
+#define EVEN(bit, l) (2 * (l) + (bit))
+
+/* Copies every second value, n in all. A vector is not read if it may contain values behind the last one. */
+static void copy_even(const float *from, float *to, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES < n; i += LANES) {
+        const vec a = vec_load(from + 2 * i), b = vec_load(from + 2 * i + LANES);
+        vec_store(to + i, pick_lanes(a, b, ALL_LANES(EVEN, 0)));
+    }
+    for (; i < n; i++) to[i] = from[2 * i];
+}
+
+/* Copies a row of the image. The columns outside of it stay zero. */
 static void fill_row(const struct dnn_plan *plan, const float *x, float *to) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t n = plan->param[DEPTHWISE_PHASE];
     for (int64_t phase = 0; phase < plan->param[DEPTHWISE_PHASES]; phase++, to += n) {
         const int64_t column = phase - p->pl;
-        int64_t begin = column < 0 ? ceil_div(-column, p->sw) : 0;
-        int64_t end = x && column < p->w ? min_i64(n, ceil_div(p->w - column, p->sw)) : 0;
-        begin = min_i64(begin, n), end = max_i64(begin, end);
-        memset(to, 0, (size_t)begin * sizeof(float));
-        if (begin < end) copy_line(x + column + begin * p->sw, to + begin, end - begin, p->sw);
-        memset(to + end, 0, (size_t)(n - end) * sizeof(float));
+        const int64_t begin = column < 0 ? (p->sw == 1 ? -column : ceil_div(-column, p->sw)) : 0;
+        const int64_t left = p->w - column;
+        const int64_t end = min_i64(n, p->sw == 1 ? left : ceil_div(max_i64(0, left), p->sw));
+        const float *from = x + column + begin * p->sw;
+        if (p->sw == 1) copy_line(from, to + begin, end - begin);
+        else if (p->sw == 2) copy_even(from, to + begin, end - begin);
+        else
+            for (int64_t i = begin; i < end; i++, from += p->sw) to[i] = *from;
     }
 }
 
+/* Fills the panel, which holds zeros and rows of earlier tasks. If a task has all rows of y, the same rows lie outside of the image. */
 static void fill_panel(const struct work *work) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t line = work->plan->param[DEPTHWISE_PHASES] * work->plan->param[DEPTHWISE_PHASE];
     const int64_t n = (work->n_rows - 1) * p->sh + (int64_t)(p->kh - 1) * p->dh + 1;
-    for (int64_t i = 0; i < n; i++) {
+    float *to = work->panel;
+    for (int64_t i = 0; i < n; i++, to += line) {
         const int64_t row = work->row * p->sh + i - p->pt;
-        const float *x = row >= 0 && row < p->h ? work->x + row * p->w : NULL;
-        fill_row(work->plan, x, work->panel + i * line);
+        if (row >= 0 && row < p->h) fill_row(work->plan, work->x + row * p->w, to);
+        else if (work->plan->param[DEPTHWISE_CHUNKS] > 1) memset(to, 0, (size_t)line * sizeof *to);
     }
 }
 
 /* ---- Tiles ---- */
-
-/* Adds the bias, applies the activation, and stores n pixels of one row: whole vectors, or a part of one. */
-static void store_row(const struct work *work, vec *sum, float *y, int64_t n) {
-    const struct dnn_problem *p = &work->plan->problem;
-    for (int64_t i = 0; i < n; i += LANES, sum++) {
-        vec v = *sum + work->bias;
-        if (p->act) v = vec_max(v, vec_set(p->act == DNN_ACT_CLAMP ? p->act_min : 0));
-        if (p->act == DNN_ACT_CLAMP) v = vec_min(v, vec_set(p->act_max));
-        if (n - i >= LANES) vec_store(y + i, v);
-        else store_some(y + i, v, n - i);
-    }
-}
 
 /* Computes a tile, whose first row is number `row` of the task. */
 static void run_tile(const struct work *work, int64_t row, int64_t column, bool tall, bool wide) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t *param = work->plan->param, step = param[DEPTHWISE_RUN_STEP];
     const int64_t line = param[DEPTHWISE_PHASES] * param[DEPTHWISE_PHASE];
-    const int64_t vectors = !wide ? 1 : tall ? TALL_WIDE : ROW_WIDE, rows = tall ? TALL : 1;
     struct tile tile = {.offset = work->offset,
                         .x_row = param[DEPTHWISE_ROW_STEP] * p->sh * line,
                         .weight_row = step * p->kw,
-                        .n_columns = p->kw};
+                        .n_columns = p->kw,
+                        .y = work->y + (work->row + row) * p->ow + column,
+                        .bias = work->bias,
+                        .y_row = param[DEPTHWISE_ROW_STEP] * p->ow,
+                        .n = p->ow - column,
+                        .is_first = true,
+                        .problem = p};
     vec sums[TALL * ROW_WIDE];
-    for (int64_t i = 0; i < rows * vectors; i++) sums[i] = (vec){0};
-    for (int64_t first = 0; first < step; first++)
+    for (int64_t first = 0; first < step && first < p->kh; first++)
         for (int64_t r = first, n; r < p->kh; r += n * step) {
-            n = min_i64(param[DEPTHWISE_MOST], ceil_div(p->kh - r, step));
+            n = step == 1 ? p->kh - r : ceil_div(p->kh - r, step);
+            n = min_i64(param[DEPTHWISE_MOST], n);
             tile.x = work->panel + (row * p->sh + r * p->dh) * line + column;
             tile.weight = work->weight + r * p->kw;
+            tile.is_last = r + n * step >= p->kh && (first + 1 == step || first + 1 == p->kh);
             runs[tall][wide][n](&tile, sums);
+            tile.is_first = false;
         }
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t at = work->row + row + i * param[DEPTHWISE_ROW_STEP];
-        store_row(work, sums + i * vectors, work->y + at * p->ow + column,
-                  min_i64(vectors * LANES, p->ow - column));
-    }
 }
 
 /* Computes one row of tiles. */
@@ -200,6 +232,7 @@ void ISA_NAME(dnn_run_depthwise)(const struct dnn_plan *plan, const struct dnn_c
                         .offset = scratch,
                         .panel = (float *)((char *)scratch + plan->param[DEPTHWISE_OFFSETS])};
     fill_offsets(plan, scratch);
+    memset(work.panel, 0, plan->scratch_size - (size_t)plan->param[DEPTHWISE_OFFSETS]);
     for (int64_t task = begin; task < end; task++) {
         const int64_t c = task / chunks % p->c, n = task / chunks / p->c;
         work.row = task % chunks * rows;
