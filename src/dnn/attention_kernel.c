@@ -186,12 +186,27 @@ static void cap_scores(const struct state *s, int64_t keys) {
 
 /* ---- Masks ---- */
 
-/* s->mask [key][row]. Its rows are dense floats, or it is read value by value. */
+/* Rows [r, r + n) of a mask of bools whose keys are dense: as floats, then transposed. n <= LANES. */
+static void fill_bools(const struct state *s, int64_t key, int64_t keys, int64_t r, int64_t n) {
+    const struct attention_block *b = s->b;
+    float values[LANES * ATTENTION_KEYS];
+    for (int64_t l = 0; l < n; l++) {
+        const uint8_t *from = (const uint8_t *)b->mask + (r + l) * b->mask_row + key;
+        float *to = values + l * ATTENTION_KEYS;
+        for (int64_t i = 0; i < keys; i++) to[i] = from[i] ? 0 : -__builtin_inff();
+    }
+    transpose(values, ATTENTION_KEYS, n, keys, s->mask + r, s->width, LANES);
+}
+
+/* s->mask [key][row]. Its rows are dense, or it is read value by value. */
 static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
     const struct attention_block *b = s->b;
-    if (!b->is_bool && b->mask_key == 1) {
-        transpose((const float *)b->mask + key, b->mask_row, b->rows, keys, s->mask, s->width,
-                  s->width);
+    if (b->mask_key == 1) {
+        for (int64_t r = 0; b->is_bool && r < b->rows; r += LANES)
+            fill_bools(s, key, keys, r, min_i64(LANES, b->rows - r));
+        if (!b->is_bool)
+            transpose((const float *)b->mask + key, b->mask_row, b->rows, keys, s->mask, s->width,
+                      s->width);
         return;
     }
     for (int64_t r = 0; r < b->rows; r++)
@@ -201,8 +216,19 @@ static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
         for (int64_t r = b->rows; r < s->width; r++) s->mask[i * s->width + r] = 0;
 }
 
+/* Is nothing hidden by a mask of bools whose keys are dense? */
+static bool shows_all(const struct attention_block *b, int64_t key, int64_t keys) {
+    const uint8_t *row = (const uint8_t *)b->mask + key;
+    const int64_t rows = b->mask_row ? b->rows : 1;
+    if (!b->is_bool || b->mask_key != 1) return false;
+    for (int64_t r = 0; r < rows; r++, row += b->mask_row)
+        if (memchr(row, 0, (size_t)keys)) return false;
+    return true;
+}
+
 static void apply_mask(const struct state *s, int64_t key, int64_t keys) {
     const bool by_row = s->b->mask_row && s->b->rows > 1;
+    if (shows_all(s->b, key, keys)) return;
     if (by_row) fill_mask(s, key, keys);
     for (int64_t i = 0; i < keys; i++) {
         const vec same = vec_set(by_row ? 0 : attention_read_mask(s->b, 0, key + i));
