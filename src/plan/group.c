@@ -65,6 +65,13 @@ static bool is_dense(const struct group *g, const struct tensor *t) {
     return !g->c->plan->storage[t->id].has_batch_stride;
 }
 
+/* Is it a single pad that shares its kernel with no other layer? A copy moves its rows as they are. */
+static bool is_lone_pad(const struct group *g) {
+    const struct layer *l = g->layers.at[0];
+    return g->layers.n == 1 && l->kind == LAYER_pad && cluster_is_source(l->in[0]->producer) &&
+           !g->c->readers[l->out[0]->id].n;
+}
+
 /* Is it worth a copy? Not if single layers, or an alias, do the same. A movement across samples needs tensors without gaps. */
 static bool is_useful(const struct group *g) {
     bool batched = true, has_more = false;
@@ -74,6 +81,7 @@ static bool is_useful(const struct group *g) {
         has_more = has_more || l->kind == LAYER_concat || l->kind == LAYER_expand;
     }
     const struct tensor *out = g->layers.at[0]->out[0];
+    has_more = has_more || is_lone_pad(g);
     return has_more && !g->has_several && (batched || (is_dense(g, g->in) && is_dense(g, out)));
 }
 
