@@ -5,7 +5,7 @@
  *
  * Module DNN gets each conv, linear and matmul with the layers that fit into its epilogue and prologue (anchor.c). Module COPY gets chains
  * and groups (group.c) of layers that only move values, GATHER single gathers, RECURRENT single recurrent layers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
- * layers: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
+ * layers, and slices that only they read: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
  *

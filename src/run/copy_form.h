@@ -31,7 +31,8 @@ enum copy_kind {
 struct copy_form {
     enum copy_kind kind;
     bool has_holes; /* some columns are COPY_NONE */
-    bool is_regular; /* of windows: all have their columns at the same places, and the same distance, as where columns are reversed */
+    bool
+        is_regular; /* of windows: all have their columns at the same places, and the same distance, as where columns are reversed */
     int n_parts, n_rows, n_columns, n_more;
     int64_t row_step;
     const int32_t

@@ -281,8 +281,7 @@ static void turn_task(const struct copy_form *f, int element, const char *in, ch
     };
     const int end = (int)min_i64(first + COPY_BLOCK, f->n_rows);
     out += (copy_form_to(f)[p] + c) * element;
-    if (from >= 0)
-        turn(&b, element, copy_form_row(f), (int)first, end, in + from * element, out);
+    if (from >= 0) turn(&b, element, copy_form_row(f), (int)first, end, in + from * element, out);
     for (int64_t r = first; from < 0 && r < end; r++)
         memset(out + r * b.row_step * element, 0, (size_t)(b.n_columns * element));
 }

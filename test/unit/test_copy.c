@@ -167,8 +167,7 @@ static void test_regular(int64_t n, bool doubled) {
     struct copy_source s = {.n_dims = 2, .dim = {3, n}, .n_in = 3 * n, .element = 4};
     struct copy_form form;
     int64_t *at = ARENA_ARRAY(&arena, int64_t, s.n_in);
-    for (int64_t i = 0; i < s.n_in; i++)
-        at[i] = i / n * n + (doubled ? i % n / 2 : n - 1 - i % n);
+    for (int64_t i = 0; i < s.n_in; i++) at[i] = i / n * n + (doubled ? i % n / 2 : n - 1 - i % n);
     s.at = at;
     CHECK(copy_form_find(&arena, &s, &form));
     CHECK(n != 64 || (form.kind == COPY_WINDOWS && form.is_regular));
