@@ -13,6 +13,7 @@ import sol.pytorch as sol
 torch.manual_seed(0)
 nn = torch.nn
 SHAPE = (3, 7, 5)
+RAMP = torch.linspace(-1, 1, 60).reshape(20, 3, 1, 1)  # weight of a convolution
 
 
 class Model(nn.Module):
@@ -258,6 +259,9 @@ SHAPES = {
     "replicate": lambda x: F.pad(x, (2, 0, 1, 3), mode="replicate"),
     "even and odd": lambda x: x[..., :-1:2] + x[..., 1::2], "neighbors": lambda x: (x[..., 1:] - x[..., :-1]) * x[:, :, 1:, 1:].sum(2, keepdim=True),
     "neighbor samples": lambda x: torch.cat([x[:1], x[1:] - x[:-1].relu()]), "halves gated": lambda x: x[..., :3].sigmoid() * x[..., -3:],
+    "squeezed image": lambda x: x * F.conv2d(F.relu(F.conv2d(x.mean((2, 3), True), RAMP)), RAMP.transpose(0, 1)).sigmoid(),
+    "squeezed blocks": lambda x: (y := F.conv2d(x, RAMP)) * F.conv2d(F.conv2d(y.mean((2, 3), True), RAMP.transpose(0, 1)), RAMP).sigmoid(),
+    "groups of blocks": lambda x: F.conv2d(x, RAMP).flatten(2).reshape(-1, 4, 175).softmax(-1) * 2,
     "slices of slices": lambda x: x[:, :, ::2][..., 1::2] * 2 + x[:, :, ::2][..., :4:2],
     "crop": lambda x: F.pad(x, (-1, 2, -2, -1)),
     "crop and reflect": lambda x: F.pad(x, (-1, 2, 0, 1), mode="reflect"),
