@@ -296,6 +296,39 @@ def test_writes(slow):
     assert len(slow) == 3 and sol.fallbacks(fast) == {}
 
 
+class Returning(Net):
+    """Writes an input, and returns the tensor itself, or views of it, made before and after the write."""
+
+    def forward(self, x, y):
+        z = super().forward(x, y)
+        before = y.to("cpu").transpose(0, 1)
+        y.mul_(2)
+        return z, before, y.to("cpu"), y.view(-1)[2:], y.detach().reshape(3, 4)
+
+
+class ReturningWrite(Net):
+    """The result is that of the operator that writes: it must not run again."""
+
+    def forward(self, x, y):
+        return super().forward(x, y), y.mul_(2)
+
+
+@pytest.mark.parametrize("kind, is_native", [(Returning, True), (ReturningWrite, False)])
+def test_results_that_share_memory_with_a_written_input(kind, is_native):
+    torch._dynamo.reset()
+    model = kind().eval()
+    fast = compiled(model)
+    x, y = torch.rand(2, 4), torch.rand(2, 6)
+    own = y.clone()
+    with torch.no_grad():
+        for _ in range(3):
+            got, expected = fast(x, y), model(x, own)
+            assert_equal(got, expected)
+            assert_equal(y, own)
+            assert got[-1].data_ptr() == y.data_ptr()
+    assert (sol.fallbacks(fast) == {}) is is_native
+
+
 def test_selector(net, inputs, slow, never_slower):
     """With the selector on, the shortcut follows its verdicts."""
     fast = compiled(net)

@@ -91,23 +91,69 @@ def test_a_cache_from_a_result_continues_the_text():
     assert_close(found.next, expected.next)
 
 
-@pytest.mark.parametrize("implementation, n_layers", [(None, 5), ("static", 2)])
-def test_generation(implementation, n_layers):
-    """generate() with a key/value cache: no graph per token, though each layer's cache has a length of its own for Dynamo."""
+def make_writer(family, n_layers=2):
+    """Returns a small network that generates text, of 50 words."""
     import transformers
 
+    size = {"vocab_size": 50, "bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+    if family == "GPT2":
+        size |= {"n_layer": n_layers, "n_head": 2, "n_embd": 16}
+    else:
+        size |= {"num_hidden_layers": n_layers, "num_attention_heads": 2, "hidden_size": 16}
+        size["ffn_dim" if family == "OPT" else "intermediate_size"] = 32
+    if family == "OPT":
+        size["word_embed_proj_dim"] = 16
+    model = getattr(transformers, "OPTForCausalLM" if family == "OPT" else WRITERS[family])
+    torch.manual_seed(0)
+    return model(model.config_class(**size)).eval()
+
+
+WRITERS = {"GPT2": "GPT2LMHeadModel", "Llama": "LlamaForCausalLM", "GPTNeoX": "GPTNeoXForCausalLM"}
+
+
+def make_prompt(batch, length):
+    return torch.randint(1, 50, (batch, length), generator=torch.Generator().manual_seed(batch))
+
+
+def generate(model, words, seed=None, **options):
+    """Returns 12 more words: the likeliest, or those drawn with ``seed``."""
+    if seed is not None:
+        torch.manual_seed(seed)
+    return model.generate(words, max_new_tokens=12, do_sample=seed is not None, **options)
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama", "OPT", "GPTNeoX"])
+@pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}])
+def test_generation(family, options):
+    """generate() with a key/value cache: no graph per token, though each layer's cache has a length of its own for Dynamo."""
     torch._dynamo.reset()
-    config = transformers.GPT2Config(
-        n_layer=n_layers, n_head=2, n_embd=16, vocab_size=50, bos_token_id=0, eos_token_id=None
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
-    words = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
-    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
-    if implementation:
-        options["cache_implementation"] = implementation
-    expected = model.generate(words, **options)
-    generate = sol.optimize(model, words).generate
+    model = make_writer(family, n_layers=5 if family == "GPT2" else 2)
+    fast = sol.optimize(model, make_prompt(2, 7))
     for _ in range(2):
-        assert torch.equal(generate(words, **options), expected)
-    assert len(sol.graphs(generate)) <= 3
-    assert sum(sol.fallbacks(generate).values()) <= (2 if implementation else 0)
+        words = make_prompt(2, 7)
+        assert torch.equal(generate(fast, words, **options), generate(model, words, **options))
+    assert len(sol.graphs(fast.generate)) <= 3
+    assert not sol.fallbacks(fast.generate)
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama"])
+def test_generation_of_other_sizes_and_by_chance(family):
+    torch._dynamo.reset()
+    model = make_writer(family)
+    fast = sol.optimize(model, make_prompt(1, 7))
+    for batch, length, seed in [(1, 7, None), (1, 5, None), (4, 9, None), (4, 6, 3), (1, 11, 4)]:
+        words = make_prompt(batch, length)
+        assert torch.equal(generate(fast, words, seed), generate(model, words, seed))
+    graphs = len(sol.graphs(fast.generate))
+    assert torch.equal(generate(fast, words, 5, num_beams=1), generate(model, words, 5))
+    assert len(sol.graphs(fast.generate)) == graphs
+    assert not sol.fallbacks(fast.generate)
+
+
+def test_generation_by_torch_compile():
+    torch._dynamo.reset()
+    model, words = make_writer("Llama"), make_prompt(2, 7)
+    expected = generate(model, words)
+    model.forward = torch.compile(model.forward, backend="sol")
+    assert torch.equal(generate(model, words), expected)
+    assert not sol.fallbacks(model.forward) and sol.graphs(model.forward)

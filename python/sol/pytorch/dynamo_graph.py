@@ -20,6 +20,11 @@ from sol.pytorch.inputs import TensorSpec
 
 # Operators whose results depend on how their input lies in memory. SOL's results are always contiguous.
 STRIDED = {"as_strided", "data_ptr", "storage_offset", "stride", "untyped_storage"}
+# Operators that write nothing. Their result is their argument, or a view of it, if it lies in the argument's memory.
+VIEWS = {
+    "contiguous", "detach", "expand", "flatten", "getitem", "narrow", "permute", "reshape", "select", "squeeze", "to", "transpose",
+    "unsqueeze", "view",
+}  # fmt: skip
 MAX_SYMBOLS = 8  # the most open sizes of a model: SOL_MAX_SYMBOLS
 
 
@@ -228,14 +233,18 @@ def _find_roots(graph, values):
 
 
 def _add_operands(roots, results, given):
-    """Adds to ``roots`` what the rest would have to compute besides sizes and views. Raises Unsupported for strided views."""
+    """Adds to ``roots`` what the rest would have to compute besides sizes and views. Raises Unsupported for strided views.
+
+    A view of an input that is written is made after SOL has written the input. An operator that writes must not run again.
+    """
     known = set(roots)
     todo = [x for x in results if isinstance(x, Node) and x not in known]
     seen = set(todo)
     owned = given | {storage_of(_value(x)) for x in roots}
     while todo:
         node = todo.pop()
-        if getattr(node.target, "__name__", str(node.target)) in STRIDED:
+        operator = getattr(node.target, "__name__", str(node.target))
+        if operator in STRIDED:
             raise Unsupported(f"the result {node.name} depends on the strides of a tensor")
         value = _value(node)
         if _is_tensor(value) and storage_of(value) not in owned:
@@ -243,7 +252,8 @@ def _add_operands(roots, results, given):
             owned.add(storage_of(value))
             known.add(node)
             continue
-        if _is_tensor(value) and value._version and node.op != "placeholder":
+        is_safe = node.op == "placeholder" or operator in VIEWS and storage_of(value) in given
+        if _is_tensor(value) and value._version and not is_safe:
             raise Unsupported(f"the result {node.name} is written in place and shares memory")
         for other in node.all_input_nodes:
             if other not in seen and other not in known:
