@@ -182,30 +182,31 @@ static void print_guard(struct printer *p, const struct block *b) {
 
 static void print_item(struct printer *p, const struct item *item);
 
-/* Does the node need a reduction's result? Marks the nodes that it visits. */
-static bool needs_reduction(struct node *n, int stamp) {
-    if (n->mark == stamp) return false;
-    n->mark = stamp;
-    if (n->kind == NODE_REDUCE) return true;
-    for (int i = 0; i < 3 && n->arg[i]; i++)
-        if (needs_reduction(n->arg[i], stamp)) return true;
-    return false;
+/* Marks the nodes that the item reads, also inside of its loops. */
+static void mark_operands(const struct item *item, int stamp) {
+    for (int i = 0; i < 3 && item->arg[i]; i++) item->arg[i]->mark = stamp;
+    if (!item->block) return;
+    if (item->block->operand) item->block->operand->mark = stamp;
+    for (int i = 0; i < item->block->items.n; i++)
+        mark_operands(&item->block->items.at[i], stamp);
 }
 
-/* Items of the stage itself, and what earlier stages have computed once per iteration, as it may need that, too. Results of their
- * reductions it loads from scratch. */
-static bool belongs_to(struct nest *nest, const struct item *item, int stage) {
-    if (item->stage >= stage) return item->stage == stage;
-    return item->kind == ITEM_NODE && !needs_reduction(item->node, ++nest->stamp);
+/* Does the stage compute the item, or read it (it is marked)? Only nodes of earlier stages are read: results of reductions are loaded
+ * from scratch. */
+static bool belongs_to(const struct item *item, int stage, int stamp) {
+    return item->stage == stage || (item->kind == ITEM_NODE && item->node->mark == stamp);
 }
 
-/* One stage's loop for all iterations of a strip. */
+/* One stage's loop for all iterations of a strip, with the values from in front of it that it needs. */
 static void print_strip_stage(struct printer *p, const struct block *b, int stage) {
+    const int stamp = ++p->nest->stamp;
+    for (int i = b->items.n - 1; i >= 0; i--)
+        if (belongs_to(&b->items.at[i], stage, stamp)) mark_operands(&b->items.at[i], stamp);
     print_line(p, "for (int64_t i%d = i%d_first; i%d < i%d_last; i%d++) {\n", b->var, b->var,
                b->var, b->var, b->var);
     p->indent++;
     for (int i = 0; i < b->items.n; i++)
-        if (belongs_to(p->nest, &b->items.at[i], stage)) print_item(p, &b->items.at[i]);
+        if (belongs_to(&b->items.at[i], stage, stamp)) print_item(p, &b->items.at[i]);
     p->indent--;
     print_line(p, "}\n");
 }
