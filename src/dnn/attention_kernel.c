@@ -216,25 +216,26 @@ static void fill_mask(const struct state *s, int64_t key, int64_t keys) {
         for (int64_t r = b->rows; r < s->width; r++) s->mask[i * s->width + r] = 0;
 }
 
-/* Is nothing hidden by a mask of bools whose keys are dense? */
+/* Is nothing hidden by a mask of bools, whose keys are dense or all alike? */
 static bool shows_all(const struct attention_block *b, int64_t key, int64_t keys) {
-    const uint8_t *row = (const uint8_t *)b->mask + key;
+    const uint8_t *row = (const uint8_t *)b->mask + key * b->mask_key;
     const int64_t rows = b->mask_row ? b->rows : 1;
-    if (!b->is_bool || b->mask_key != 1) return false;
+    if (!b->is_bool || b->mask_key > 1) return false;
     for (int64_t r = 0; r < rows; r++, row += b->mask_row)
-        if (memchr(row, 0, (size_t)keys)) return false;
+        if (memchr(row, 0, b->mask_key ? (size_t)keys : 1)) return false;
     return true;
 }
 
 static void apply_mask(const struct state *s, int64_t key, int64_t keys) {
     const bool by_row = s->b->mask_row && s->b->rows > 1;
+    const int64_t row = s->b->mask_key ? s->width : 0; /* one row, if it is the same for all keys */
     if (shows_all(s->b, key, keys)) return;
-    if (by_row) fill_mask(s, key, keys);
+    if (by_row) fill_mask(s, key, row ? keys : 1);
     for (int64_t i = 0; i < keys; i++) {
         const vec same = vec_set(by_row ? 0 : attention_read_mask(s->b, 0, key + i));
         for (int64_t r = 0; r < s->width; r += LANES) {
             float *at = s->scores + i * s->width + r;
-            vec_store(at, vec_load(at) + (by_row ? vec_load(s->mask + i * s->width + r) : same));
+            vec_store(at, vec_load(at) + (by_row ? vec_load(s->mask + i * row + r) : same));
         }
     }
 }

@@ -62,6 +62,38 @@ def test_masked_rows(shape, name):
         assert_runs_in_sol(fast, x * 3, mask)
 
 
+def bool_masks(rows, columns):
+    """True: seen. Masks whose keys are dense, alike for all keys or for all rows, and with other strides."""
+    some = torch.rand(rows, columns) > 0.3
+    return {
+        "some": some,
+        "all": torch.ones(rows, columns, dtype=torch.bool),
+        "last": torch.arange(rows * columns).view(rows, columns) < rows * columns - 1,
+        "rows": some[:, :1].expand(rows, columns),
+        "keys": some[:1].expand(rows, columns),
+        "turned": (torch.rand(columns, rows) > 0.3).T,
+    }
+
+
+class Bools(torch.nn.Module):
+    """Attention with a mask that the network computes from a vector per row or key, or gets as it is."""
+
+    def forward(self, q, k, mask):
+        return F.scaled_dot_product_attention(q, k, k + 1, attn_mask=mask.expand(q.shape[-2], k.shape[-2]))
+
+
+@pytest.mark.parametrize("rows, keys", [(5, 1), (17, 33), (64, 128), (70, 259), (1, 130)])
+@pytest.mark.parametrize("name", bool_masks(1, 1))
+def test_bools(rows, keys, name):
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 3, rows, 8), torch.randn(2, 3, keys, 8)
+    mask = bool_masks(rows, keys)[name]
+    for given in {"rows": [mask, mask[:, :1]], "keys": [mask, mask[:1]]}.get(name, [mask]):
+        with torch.no_grad():
+            fast = sol.optimize(Bools().eval(), q, k, given)
+            assert_runs_in_sol(fast, q, k, given)
+
+
 def test_sample_masked_wholly():
     """A sample that is hidden completely gives no NaN, neither in itself nor in other samples."""
     model, x = Sequence().eval(), torch.randn(3, 5, 8)
