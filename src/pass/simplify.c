@@ -75,9 +75,35 @@ static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, &l->attr, l->origin);
 }
 
+/* `l` divides the rows of a linear layer, whose input was reshaped as well: then its input gets these rows, so that layers which follow
+ * in this shape, such as a residual sum, follow the linear layer itself. */
+static bool divides_rows(const struct model *m, const struct layer *l) {
+    const struct layer *linear = l->in[0]->producer;
+    const struct tensor *out = l->out[0];
+    return linear->kind == LAYER_linear && linear->in[0]->producer->kind == LAYER_reshape &&
+           out->rank > 1 &&
+           size_equal(out->dim[out->rank - 1], l->in[0]->dim[l->in[0]->rank - 1]) &&
+           pass_single_reader(m, l->in[0]) == l;
+}
+
+static struct tensor *divide_rows(struct model *m, const struct layer *l) {
+    const struct layer *linear = l->in[0]->producer;
+    const struct tensor *out = l->out[0], *x = linear->in[0];
+    struct tensor *in[] = {x->producer->in[0], linear->in[1],
+                           linear->n_in > 2 ? linear->in[2] : NULL};
+    struct size dim[SOL_MAX_RANK];
+    for (int d = 0; d < out->rank; d++) dim[d] = out->dim[d];
+    dim[out->rank - 1] = x->dim[x->rank - 1];
+    struct tensor *rows = pass_reshape(m, in[0], out->rank, dim);
+    if (!rows) return NULL;
+    if (!ir_same_shape(rows, in[0], -1)) in[0] = rows;
+    return pass_add(m, LAYER_linear, linear->n_in, in, &linear->attr, linear->origin);
+}
+
 static struct tensor *merge_reshape(struct model *m, const struct layer *l) {
     struct layer *first = l->in[0]->producer;
     if (ir_same_shape(l->in[0], l->out[0], -1)) return l->in[0];
+    if (divides_rows(m, l)) return divide_rows(m, l);
     if (first->kind != LAYER_reshape) return l->out[0];
     return pass_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
 }

@@ -79,7 +79,9 @@ class Bools(torch.nn.Module):
     """Attention with a mask that the network computes from a vector per row or key, or gets as it is."""
 
     def forward(self, q, k, mask):
-        return F.scaled_dot_product_attention(q, k, k + 1, attn_mask=mask.expand(q.shape[-2], k.shape[-2]))
+        return F.scaled_dot_product_attention(
+            q, k, k + 1, attn_mask=mask.expand(q.shape[-2], k.shape[-2])
+        )
 
 
 @pytest.mark.parametrize("rows, keys", [(5, 1), (17, 33), (64, 128), (70, 259), (1, 130)])

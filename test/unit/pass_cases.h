@@ -130,6 +130,21 @@
      "%20 = exp %19\n%21 = sum %20 axes=[4] keepdim=true\n%22 = scalar value=1.0\n"
      "%23 = maximum %21 %22\n%24 = div %20 %23\n%25 = reshape %1 shape=[$0,2,1,5,8]\n"
      "%26 = matmul %24 %25\n%27 = reshape %26 shape=[$0,6,4,8]\noutput %27 \"y\"\n"},
+    {"simplify", /* the rows of a linear layer stay divided, for the sum behind it */
+     "%0 = input f32[$0,8,4] \"x\"\n%1 = param f32[6,4] \"w\"\n%2 = reshape %0 shape=[8*$0,4]\n"
+     "%3 = linear %2 %1\n%4 = reshape %3 shape=[$0,8,6]\n%5 = add %4 %4\noutput %5 \"y\"\n",
+     "%0 = input f32[$0,8,4] \"x\"\n%1 = param f32[6,4] \"w\"\n%2 = linear %0 %1\n"
+     "%3 = add %2 %2\noutput %3 \"y\"\n"},
+    {"simplify",
+     "%0 = input f32[$0,2,4,2] \"x\"\n%1 = param f32[6,4] \"w\"\n%2 = param f32[6] \"b\"\n"
+     "%3 = reshape %0 shape=[4*$0,4]\n%4 = linear %3 %1 %2\n%5 = reshape %4 shape=[$0,4,6]\n"
+     "output %5 \"y\"\n",
+     "%0 = input f32[$0,2,4,2] \"x\"\n%1 = param f32[6,4] \"w\"\n%2 = param f32[6] \"b\"\n"
+     "%3 = reshape %0 shape=[$0,4,4]\n%4 = linear %3 %1 %2\noutput %4 \"y\"\n"},
+    {"simplify", /* two readers: the layer is computed once */
+     "%0 = input f32[$0,8,4] \"x\"\n%1 = param f32[6,4] \"w\"\n%2 = reshape %0 shape=[8*$0,4]\n"
+     "%3 = linear %2 %1\n%4 = reshape %3 shape=[$0,8,6]\noutput %3 \"y\"\noutput %4 \"z\"\n",
+     NULL},
     {"simplify", X "%1 = reshape %0 shape=[$0,8,6,6]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify",
