@@ -45,7 +45,8 @@ static void set_panel(struct dnn_plan *plan) {
     int64_t *param = plan->param;
     const int64_t reach = (int64_t)(p->kw - 1) * p->dw;
     param[DEPTHWISE_PHASES] = p->dw == 1 ? min_i64(p->kw, p->sw) : p->sw;
-    param[DEPTHWISE_PHASE] = max_i64(p->ow, p->lanes) + reach / p->sw;
+    param[DEPTHWISE_PHASE] =
+        round_up(max_i64(p->ow, p->lanes) + reach / p->sw, p->lanes);
     param[DEPTHWISE_OFFSETS] = round_up(p->kw * (int64_t)sizeof(int64_t), 64);
 }
 

@@ -8,7 +8,7 @@
  * where x is plain and y leaves, two copies would take longer than the convolution.
  *
  *   panel  the rows of x that a task reads, with zeros around the image, and its columns by phase of the stride: [row][phase][column]
- *   tile   4 rows or one, times some vectors; its sums stay in registers
+ *   tile   some rows of one vector, or one row of some vectors; its sums stay in registers
  *   run    up to DEPTHWISE_RUN kernel rows of which each reads the rows of x that the one before has read for the next row of the tile.
  *          So each vector is loaded once for all of them.
  *

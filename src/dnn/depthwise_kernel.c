@@ -13,14 +13,14 @@
 
 #include <math.h>
 
-#define TALL 4 /* rows of a tile, if there are so many */
-
-/* Vectors of a tile of TALL rows, and of one row. Sums, weights of a run and a vector of x must fit into the registers. */
+/* Rows of a tile of one vector, if there are so many: its sums, the weights of a run and a vector of x must fit into the registers. The
+ * more rows, the more products per vector of x that is loaded, which mostly is in two cache lines. */
 #if REGISTERS == 32
-#define TALL_WIDE 2
+#define TALL 8
 #else
-#define TALL_WIDE 1
+#define TALL 4
 #endif
+/* Vectors of a tile of one row. */
 #define ROW_WIDE 4
 
 struct tile {
@@ -34,6 +34,18 @@ struct tile {
     bool is_first, is_last; /* of the runs */
     const struct dnn_problem *problem;
 };
+
+/* v in a register. Else compilers load a value again for each product. */
+INLINE vec keep(vec v) {
+#if defined __AVX512F__ && LANES == 16
+    __asm__("" : "+v"(v));
+#elif defined __SSE__ && LANES <= 8
+    __asm__("" : "+x"(v));
+#elif defined __aarch64__
+    __asm__("" : "+w"(v));
+#endif
+    return v;
+}
 
 /* Adds the bias, applies the activation, and stores the tile: whole vectors, or a part of one. */
 INLINE void finish(int rows, int vectors, const struct tile *tile, vec sum[TALL][ROW_WIDE]) {
@@ -69,7 +81,7 @@ INLINE void multiply(int rows, int vectors, int n, const struct tile *tile, vec 
         for (int q = 0; q < rows + n - 1; q++, x += tile->x_row) {
             UNROLL
             for (int v = 0; v < vectors; v++) {
-                const vec value = vec_load(x + v * LANES);
+                const vec value = keep(vec_load(x + v * LANES));
                 UNROLL
                 for (int j = 0; j < n; j++)
                     if (q - j >= 0 && q - j < rows) sum[q - j][v] += value * w[j];
@@ -86,20 +98,16 @@ INLINE void multiply(int rows, int vectors, int n, const struct tile *tile, vec 
 
 typedef void multiply_fn(const struct tile *tile, vec *sums);
 
-#define DEFINE(n)                                                                           \
-    static void tall_one_##n(const struct tile *t, vec *s) { multiply(TALL, 1, n, t, s); }  \
-    static void tall_wide_##n(const struct tile *t, vec *s) {                               \
-        multiply(TALL, TALL_WIDE, n, t, s);                                                 \
-    }                                                                                       \
-    static void row_one_##n(const struct tile *t, vec *s) { multiply(1, 1, n, t, s); }      \
-    static void row_wide_##n(const struct tile *t, vec *s) { multiply(1, ROW_WIDE, n, t, s); }
+#define DEFINE(n)                                                                            \
+    static void tall_##n(const struct tile *t, vec *s) { multiply(TALL, 1, n, t, s); }       \
+    static void row_##n(const struct tile *t, vec *s) { multiply(1, 1, n, t, s); }           \
+    static void wide_##n(const struct tile *t, vec *s) { multiply(1, ROW_WIDE, n, t, s); }
 SIMD_UP_TO(7, DEFINE)
 
-/* runs[tall][wide][kernel rows] */
-#define ENTRY(n)                               \
-    [0][0][n] = row_one_##n, [0][1][n] = row_wide_##n, [1][0][n] = tall_one_##n, \
-    [1][1][n] = tall_wide_##n,
-static multiply_fn *const runs[2][2][DEPTHWISE_RUN + 1] = {SIMD_UP_TO(7, ENTRY)};
+/* The shapes of a tile, and the functions by kernel rows. */
+enum shape { TALL_TILE, ROW_TILE, WIDE_TILE };
+#define ENTRY(n) [TALL_TILE][n] = tall_##n, [ROW_TILE][n] = row_##n, [WIDE_TILE][n] = wide_##n,
+static multiply_fn *const runs[3][DEPTHWISE_RUN + 1] = {SIMD_UP_TO(7, ENTRY)};
 
 /* ---- Panel ---- */
 
@@ -111,6 +119,10 @@ struct work {
     const float *x, *weight; /* of the channel */
     float *y, bias;
     int64_t row, n_rows;
+    /* What each tile prefetches: the rows of x behind those of the panel, which the next task reads. Else memory would wait for the
+     * products, and the products for memory. */
+    const float *ahead;
+    int64_t n_ahead; /* lines */
 };
 
 static void copy_line(const float *from, float *to, int64_t n) {
@@ -163,8 +175,19 @@ static void fill_panel(const struct work *work) {
 
 /* ---- Tiles ---- */
 
+#define LINE 16 /* floats of a cache line */
+
+/* Divides the rows of x that the next task reads among the tiles of this one. */
+static void plan_ahead(struct work *work) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t rows = work->n_rows * p->sh, behind = (work->row + work->n_rows) * p->sh;
+    const int64_t tiles = ceil_div(work->n_rows, TALL) * ceil_div(p->ow, LANES);
+    work->ahead = work->x + min_i64(behind, p->h) * p->w;
+    work->n_ahead = ceil_div(min_i64(rows, p->h) * p->w, tiles * LINE);
+}
+
 /* Computes a tile, whose first row is number `row` of the task. */
-static void run_tile(const struct work *work, int64_t row, int64_t column, bool tall, bool wide) {
+static void run_tile(struct work *work, int64_t row, int64_t column, enum shape shape) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t *param = work->plan->param, step = param[DEPTHWISE_RUN_STEP];
     const int64_t line = param[DEPTHWISE_PHASES] * param[DEPTHWISE_PHASE];
@@ -179,6 +202,8 @@ static void run_tile(const struct work *work, int64_t row, int64_t column, bool 
                         .is_first = true,
                         .problem = p};
     vec sums[TALL * ROW_WIDE];
+    for (int64_t i = 0; i < work->n_ahead; i++, work->ahead += LINE)
+        __builtin_prefetch(work->ahead, 0, 2);
     for (int64_t first = 0; first < step && first < p->kh; first++)
         for (int64_t r = first, n; r < p->kh; r += n * step) {
             n = step == 1 ? p->kh - r : ceil_div(p->kh - r, step);
@@ -186,29 +211,29 @@ static void run_tile(const struct work *work, int64_t row, int64_t column, bool 
             tile.x = work->panel + (row * p->sh + r * p->dh) * line + column;
             tile.weight = work->weight + r * p->kw;
             tile.is_last = r + n * step >= p->kh && (first + 1 == step || first + 1 == p->kh);
-            runs[tall][wide][n](&tile, sums);
+            runs[shape][n](&tile, sums);
             tile.is_first = false;
         }
 }
 
 /* Computes one row of tiles. */
-static void run_rows(const struct work *work, int64_t row, bool tall) {
-    const int64_t width = work->plan->problem.ow, most = LANES * (tall ? TALL_WIDE : ROW_WIDE);
+static void run_rows(struct work *work, int64_t row, bool tall) {
+    const int64_t width = work->plan->problem.ow, most = LANES * ROW_WIDE;
     for (int64_t column = 0, n; column < width; column += n) {
-        const bool wide = width >= most && 2 * (width - column) > most;
+        const bool wide = !tall && width >= most && 2 * (width - column) > most;
         n = wide ? most : LANES;
         column = max_i64(0, min_i64(column, width - n));
-        run_tile(work, row, column, tall, wide);
+        run_tile(work, row, column, tall ? TALL_TILE : wide ? WIDE_TILE : ROW_TILE);
     }
 }
 
 /* Rows of a tile are some rows apart, so the task's rows form as many sets. */
-static void run_task(const struct work *work) {
+static void run_task(struct work *work) {
     const int64_t step = work->plan->param[DEPTHWISE_ROW_STEP];
     for (int64_t first = 0; first < min_i64(step, work->n_rows); first++) {
         const int64_t n = ceil_div(work->n_rows - first, step);
         for (int64_t i = 0, taken; i < n; i += taken) {
-            const bool tall = n >= TALL && n - i > 1;
+            const bool tall = n >= TALL && n - i > 2;
             taken = tall ? TALL : 1;
             i = min_i64(i, n - taken);
             run_rows(work, first + i * step, tall);
@@ -242,6 +267,7 @@ void ISA_NAME(dnn_run_depthwise)(const struct dnn_plan *plan, const struct dnn_c
         work.weight = call->weight + c * p->kh * p->kw;
         work.bias = call->bias ? call->bias[c] : 0;
         fill_panel(&work);
+        plan_ahead(&work);
         run_task(&work);
     }
 }

@@ -52,11 +52,11 @@ bool dnn_supports(const struct layer *conv, int lanes) {
     return (in == out && lanes % in == 0) || (in % lanes == 0 && out % lanes == 0);
 }
 
-/* Without blocks, lanes are pixels of a row; they should not be mostly empty. */
+/* Without blocks, lanes are pixels of a row, which should fill a vector. */
 static bool is_plain_depthwise(const struct layer *conv, int lanes) {
     const struct size groups = size_const(conv->attr.groups), width = conv->out[0]->dim[3];
     return size_equal(groups, conv->in[0]->dim[1]) && size_equal(groups, conv->out[0]->dim[1]) &&
-           (!size_is_const(width) || 2 * size_value(width) >= lanes) &&
+           (!size_is_const(width) || size_value(width) >= lanes) &&
            conv->attr.stride[1] <= DEPTHWISE_MAX_STRIDE &&
            !env_has(ENV_SOL_DISABLE, dnn_depthwise.name);
 }

@@ -1,7 +1,7 @@
 /*
  * Passes: each rewrites a model into an equivalent, cheaper one, without knowledge of devices.
  *
- *   user's model -> widen -> compose -> decompose -> simplify -> quantize -> fold -> cse -> plan
+ *   user's model -> widen -> compose -> decompose -> simplify -> quantize -> fold -> patches -> cse -> plan
  *
  * A pass is one file and one row in pass.c. It may append layers, and leave layers without readers: pass_run then calls
  * pass_clean and ir_verify.
@@ -22,13 +22,14 @@ extern const struct pass passes[]; /* in order, ended by name == NULL */
 enum sol_status pass_run(const struct pass *pass, struct model *m);
 enum sol_status pass_run_all(struct model *m);
 
-/* pass/widen.c, compose.c, decompose.c, simplify.c, quantize.c, fold.c, cse.c */
+/* pass/widen.c, compose.c, decompose.c, simplify.c, quantize.c, fold.c, patches.c, cse.c */
 enum sol_status pass_widen(struct model *m);
 enum sol_status pass_compose(struct model *m);
 enum sol_status pass_decompose(struct model *m);
 enum sol_status pass_quantize(struct model *m);
 enum sol_status pass_fold(struct model *m);
 enum sol_status pass_simplify(struct model *m);
+enum sol_status pass_patches(struct model *m);
 enum sol_status pass_cse(struct model *m);
 
 /* ---- pass/edit.c: tools for rewriting ---- */
