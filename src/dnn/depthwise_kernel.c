@@ -133,14 +133,18 @@ static void copy_line(const float *from, float *to, int64_t n) {
 
 #define EVEN(bit, l) (2 * (l) + (bit))
 
-/* Copies every second value, n in all. A vector is not read if it may contain values behind the last one. */
+/* Copies every second value, n in all. Vectors end with the last of them, as the tensor may. */
 static void copy_even(const float *from, float *to, int64_t n) {
     int64_t i = 0;
     for (; i + LANES < n; i += LANES) {
         const vec a = vec_load(from + 2 * i), b = vec_load(from + 2 * i + LANES);
         vec_store(to + i, pick_lanes(a, b, ALL_LANES(EVEN, 0)));
     }
-    for (; i < n; i++) to[i] = from[2 * i];
+    if (i >= n) return;
+    const int64_t left = 2 * (n - i) - 1;
+    const vec a = load_some(from + 2 * i, min_i64(LANES, left));
+    const vec b = left > LANES ? load_some(from + 2 * i + LANES, left - LANES) : (vec){0};
+    store_some(to + i, pick_lanes(a, b, ALL_LANES(EVEN, 0)), n - i);
 }
 
 /* Copies a row of the image. The columns outside of it stay zero. */

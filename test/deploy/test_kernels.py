@@ -47,6 +47,7 @@ LAYERS = [
     (nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12)),
     (nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 12, 12)),
     (nn.Conv2d(32, 48, 1), (1, 32, 12, 12)),
+    (nn.Conv2d(5, 5, 3, padding=1, groups=5), (5, 12, 20)),
     (nn.Linear(40, 24), (3, 40)),
     (nn.Linear(41, 70).bfloat16(), (20, 41)),
     (Product(), (2, 21, 40)),  # last, as DFP computes it, too

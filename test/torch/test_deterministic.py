@@ -66,6 +66,8 @@ NETS = {
     "dilated": lambda: images(Block(16, dilation=2)),
     "grouped": lambda: images(Block(16, groups=4)),
     "depthwise": depthwise,
+    "depthwise of an input": lambda: (nn.Conv2d(3, 3, 7, 2, 3, groups=3), (3, 61, 47)),
+    "plain output": lambda: (nn.Conv2d(3, 17, 5), (3, 61, 47)),
     "joined": lambda: images(Joined(), nn.AvgPool2d(3, 2), nn.Conv2d(33, 70, 3)),
     "wide": lambda: images(nn.Conv2d(16, 256, 3), nn.Conv2d(256, 64, 3)),
     "mlp": lambda: mlp(301, 1000, 513, 10),

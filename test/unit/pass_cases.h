@@ -250,6 +250,26 @@
      X "%1 = param f32[4,8,1,1] \"w\"\n%2 = param f32[6] \"s\"\n%3 = conv %0 %1\n"
        "%4 = mul %3 %2\noutput %4 \"y\"\n",
      NULL},
+    /* Windows side by side, of 512 inputs; one that is narrow; one whose sums are not only moved. */
+    {"patches",
+     "%0 = input f32[$0,8,16,16] \"x\"\n%1 = param f32[4,8,8,8] \"w\"\n"
+     "%2 = conv %0 %1 stride=[8,8]\noutput %2 \"y\"\n",
+     "%0 = input f32[$0,8,16,16] \"x\"\n%1 = param f32[4,8,8,8] \"w\"\n"
+     "%2 = reshape %0 shape=[$0,8,2,8,2,8]\n%3 = permute %2 axes=[0,2,4,1,3,5]\n"
+     "%4 = reshape %3 shape=[$0,4,512]\n%5 = reshape %1 shape=[4,512]\n%6 = linear %4 %5\n"
+     "%7 = permute %6 axes=[0,2,1]\n%8 = reshape %7 shape=[$0,4,2,2]\noutput %8 \"y\"\n"},
+    {"patches",
+     "%0 = input f32[$0,64,16,16] \"x\"\n%1 = param f32[4,64,4,4] \"w\"\n"
+     "%2 = conv %0 %1 stride=[4,4]\noutput %2 \"y\"\n",
+     NULL},
+    {"patches",
+     "%0 = input f32[$0,8,16,16] \"x\"\n%1 = param f32[4,8,8,8] \"w\"\n"
+     "%2 = conv %0 %1 stride=[8,8]\n%3 = relu %2\noutput %3 \"y\"\n",
+     NULL},
+    {"patches",
+     "%0 = input f32[$0,8,16,15] \"x\"\n%1 = param f32[4,8,8,8] \"w\"\n"
+     "%2 = conv %0 %1 stride=[8,8]\noutput %2 \"y\"\n",
+     NULL},
     {"cse", X "%1 = exp %0\n%2 = exp %0\n%3 = add %1 %2\noutput %3 \"y\"\n",
      X "%1 = exp %0\n%2 = add %1 %1\noutput %2 \"y\"\n"},
     {"cse",
