@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 22300
+CORE_LINES = 22600
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),

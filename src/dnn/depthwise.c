@@ -45,8 +45,7 @@ static void set_panel(struct dnn_plan *plan) {
     int64_t *param = plan->param;
     const int64_t reach = (int64_t)(p->kw - 1) * p->dw;
     param[DEPTHWISE_PHASES] = p->dw == 1 ? min_i64(p->kw, p->sw) : p->sw;
-    param[DEPTHWISE_PHASE] =
-        round_up(max_i64(p->ow, p->lanes) + reach / p->sw, p->lanes);
+    param[DEPTHWISE_PHASE] = round_up(max_i64(p->ow, p->lanes) + reach / p->sw, p->lanes);
     param[DEPTHWISE_OFFSETS] = round_up(p->kw * (int64_t)sizeof(int64_t), 64);
 }
 
@@ -82,8 +81,8 @@ static void make_plan(struct dnn_plan *plan) {
     const double multiply =
         2 * pixels * lanes * p->kh * p->kw / (efficiency * dnn_flops_per_s(plan->kernels));
     const double move = sizeof(float) * ((double)p->h * p->w + pixels) / cache_bytes_per_s;
-    plan->cost = images * (multiply + move + (double)plan->param[DEPTHWISE_CHUNKS] * task_s) /
-                 p->threads;
+    plan->cost =
+        images * (multiply + move + (double)plan->param[DEPTHWISE_CHUNKS] * task_s) / p->threads;
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {

@@ -31,7 +31,7 @@ enum depthwise_param {
     DEPTHWISE_ROW_STEP, /* rows of y from one row of a tile to the next */
     DEPTHWISE_RUN_STEP, /* kernel rows from one row of a run to the next */
     DEPTHWISE_MOST,     /* kernel rows of a run */
-    DEPTHWISE_OFFSETS,  /* bytes of the table in front of the panel: floats from the first to each kernel column */
+    DEPTHWISE_OFFSETS, /* bytes of the table in front of the panel: floats from the first to each kernel column */
 };
 
 #define DEPTHWISE_RUN 7

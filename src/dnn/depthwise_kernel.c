@@ -26,11 +26,12 @@
 struct tile {
     const float *x, *weight; /* of the first row of the tile and of the run */
     const int64_t *offset;   /* floats to each kernel column */
-    int64_t x_row;           /* floats of the panel from the row of one kernel row of a run to that of the next */
+    int64_t
+        x_row; /* floats of the panel from the row of one kernel row of a run to that of the next */
     int64_t weight_row, n_columns;
     float *y, bias;
-    int64_t y_row; /* floats from one row of the tile to the next */
-    int64_t n;     /* pixels of a row that exist */
+    int64_t y_row;          /* floats from one row of the tile to the next */
+    int64_t n;              /* pixels of a row that exist */
     bool is_first, is_last; /* of the runs */
     const struct dnn_problem *problem;
 };

@@ -72,8 +72,7 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->residual && problem->residual_plain) return "residual is not blocked";
     if (problem->c % (problem->x_plain ? problem->groups : block))
         return "channels in do not fill a group's blocks";
-    if (problem->k % block && !problem->y_plain)
-        return "channels out do not fill a group's blocks";
+    if (problem->k % block && !problem->y_plain) return "channels out do not fill a group's blocks";
     if (!keeps_groups(problem->c_map, problem->c, problem->c_model, problem->groups) ||
         !keeps_groups(problem->k_map, problem->k, problem->k_model, problem->groups))
         return "stored channels mix groups";

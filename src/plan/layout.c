@@ -26,7 +26,8 @@ struct layouts {
     int *island;   /* union-find by tensor id: all tensors of an island are blocked, or all plain */
     int *class;    /* union-find by tensor id: all tensors of a class have the same cuts */
     bool *blocked; /* by island */
-    bool *worth;   /* by island: a layer gains from blocks, besides the convolutions that write them */
+    bool
+        *worth; /* by island: a layer gains from blocks, besides the convolutions that write them */
     VEC(int) *cuts; /* by class: sorted channel numbers at which segments begin */
 };
 

@@ -105,7 +105,8 @@ void plan_expect(const struct plan *plan, int64_t batch, int64_t symbols[SIZE_SY
 
 /* ---- layout.c: which tensors are blocked, and copies between different layouts ---- */
 enum sol_status plan_layouts(struct plan *plan);
-bool plan_writes_plain(const struct plan *plan, const struct layer *l); /* if its output stays plain */
+bool plan_writes_plain(const struct plan *plan,
+                       const struct layer *l);                 /* if its output stays plain */
 int layout_channel_axis(const struct tensor *t);               /* 0 for rank 1, else 1 */
 int layout_position(const struct layout *layout, int channel); /* stored position of a channel */
 bool layout_equal(const struct layout *a, const struct layout *b);
