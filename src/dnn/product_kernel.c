@@ -88,7 +88,7 @@ INLINE void finish_vector(int rows, int step, const struct tile *tile, int64_t k
         else store_some(y + r * y_stride, sum[r * step], n);
 }
 
-/* The last outputs of a row, which do not fill a vector: a loop, as it would be long code in each of the tiles. */
+/* The last outputs of a row, which do not fill a vector: a loop, as it would be long code in each of the tiles without masks. */
 static __attribute__((noinline)) void finish_some(int rows, int step, const struct tile *tile,
                                                   int64_t k, int64_t n, vec *sum) {
     struct tile row = *tile;
@@ -106,6 +106,8 @@ INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum
         const int64_t k = (int64_t)v * LANES, n = tile->outputs - k;
         if (n >= LANES) {
             finish_vector(rows, vectors, tile, k, LANES, sum + v);
+        } else if (n > 0 && HAS_MASKS) {
+            finish_vector(rows, vectors, tile, k, n, sum + v);
         } else if (n > 0) {
             vec some[VALUES];
             UNROLL
@@ -117,6 +119,16 @@ INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum
 
 /* ---- Tiles ---- */
 
+/* The lines of y that the tile will write come into L2 during its products; stores that miss L2 would hold up the next tile. Not into
+ * L1: rows whose stride is a power of two would displace x there. */
+INLINE void fetch_outputs(int rows, int vectors, const struct tile *tile) {
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        const float *y = tile->y + r * tile->y_stride;
+        for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
+    }
+}
+
 /* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
 INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
@@ -125,6 +137,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
+    fetch_outputs(rows, vectors, tile);
     for (int64_t c = 0; c < tile->depth; c += STEP, x += STEP, weights += STEP * 2 * LANES) {
         for (int i = 0; i < STEP * LANES; i += LINE) {
             __builtin_prefetch(ahead + i, 0, 2);

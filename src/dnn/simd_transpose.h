@@ -7,6 +7,13 @@
 
 #include "dnn/simd.h"
 
+/* Whether an access to a part of a vector is one instruction. */
+#if LANES == 16 && defined __AVX512F__
+#define HAS_MASKS true
+#else
+#define HAS_MASKS false
+#endif
+
 /* The first n < LANES values; the others are zero. */
 static inline vec load_some(const float *at, int64_t n) {
 #if LANES == 16 && defined __AVX512F__
