@@ -47,7 +47,7 @@ FOLDERS = {
     "src/device/null": 90,
     "src/device/ref": 1380,
     "src/dfp": 5050,
-    "src/dnn": 5950,
+    "src/dnn": 6000,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 3450,

@@ -60,6 +60,7 @@ static struct attention_block make_block(void *const *ptr, const int64_t *arg, i
                                 .cap = read_float(arg[ATTENTION_CAP]),
                                 .is_causal = arg[ATTENTION_CAUSAL],
                                 .is_strict = arg[ATTENTION_STRICT],
+                                .may_round = arg[ATTENTION_PAIRS],
                                 .is_bool = arg[ATTENTION_MASK_SIZE] == 1};
     b.q = (const float *)ptr[ATTENTION_Q] + find_offset(arg, ATTENTION_Q, index, row);
     b.k = (const float *)ptr[ATTENTION_K] + find_offset(arg, ATTENTION_K, index, 0);

@@ -35,7 +35,8 @@ enum {
     ATTENTION_STRICT,
     ATTENTION_MASK_SIZE, /* bytes of a mask's element: 4: float, 1: bool */
     ATTENTION_LANES,
-    ATTENTION_DIM, /* the sizes of the outer dims; 1 for those that the tensors do not have */
+    ATTENTION_PAIRS, /* 1: the factors of both products may be rounded to bf16 */
+    ATTENTION_DIM,   /* the sizes of the outer dims; 1 for those that the tensors do not have */
     ATTENTION_STRIDE = ATTENTION_DIM + ATTENTION_OUTER,
     ATTENTION_N_ARGS = ATTENTION_STRIDE + ATTENTION_N_POINTERS * (ATTENTION_OUTER + 2)
 };
@@ -53,7 +54,7 @@ struct attention_block {
     int64_t total_rows;                                     /* of the matrix q */
     int64_t q_row, k_row, v_row, y_row, mask_row, mask_key; /* strides */
     float scale, cap;
-    bool is_causal, is_strict, is_bool;
+    bool is_causal, is_strict, is_bool, may_round;
 };
 /* What is added to a score: a float of the mask, or of a bool 0 or -infinity. */
 static inline float attention_read_mask(const struct attention_block *b, int64_t row, int64_t key) {
@@ -65,9 +66,10 @@ static inline float attention_read_mask(const struct attention_block *b, int64_t
 /* `scratch`: dnn_attention_scratch floats, aligned to 64 bytes. */
 typedef void dnn_attention_fn(const struct attention_block *block, float *scratch);
 
-/* Floats: q^T, scores, masks, sums of v, maxima, sums of weights, factors. */
-static inline int64_t dnn_attention_scratch(int64_t d, int64_t e) {
-    return ATTENTION_ROWS * (d + e + 2 * ATTENTION_KEYS + 3);
+/* Floats: q^T, scores, masks, sums of v, maxima, sums of weights, factors; and pairs of bf16, if `may_round`: of a block's k or v. */
+static inline int64_t dnn_attention_scratch(int64_t d, int64_t e, bool may_round) {
+    const int64_t pairs = max_i64(ATTENTION_KEYS * ceil_div(d, 2), ATTENTION_KEYS / 2 * e);
+    return ATTENTION_ROWS * (d + e + 2 * ATTENTION_KEYS + 3) + (may_round ? pairs : 0);
 }
 
 /* The step, without its data, a struct dnn_kernels. Deployed libraries take it from here, so that they contain its functions only if

@@ -8,12 +8,16 @@
  * strides and sizes are; the softmax needs no operation across lanes; and the order of each sum depends on the sizes
  * of k and v alone, never on the division of rows into tasks.
  *
+ * If both factors of a product may be rounded to bf16, and the processor multiplies pairs of them, vectors of rows and values of k and v
+ * are words, which hold pairs (bf16.h): the sums have half as many steps. Scores and sums stay f32.
+ *
  * A block of keys computes exp(score - maximum), with the maximum of all keys up to now. If a later block has a larger
  * one, the sums are multiplied by exp(old maximum - new one).
  *
  * Invariants: nothing outside of the tensors is accessed. Lanes beyond the last row compute on zeros.
  */
 #include "dnn/attention.h"
+#include "dnn/bf16.h"
 #include "dnn/list.h"
 #include "dnn/simd_math.h"
 
@@ -38,14 +42,21 @@ enum { VECTORS = 2 };
 /* ---- Products ---- */
 
 /* y[i][row] = sum over k of x[i * x_i + k * x_k] * rows[k][row], for n values i; plus y[i][row] * factor[row], unless `factor`
- * is NULL. `width`: floats of a row of `rows` and y. */
+ * is NULL. `width`: floats of a row of `rows` and y. is_paired: x and rows are words, and the sum is multiplied by `scale`. */
 struct product {
     const float *x, *rows, *factor;
-    float *y;
+    float *y, scale;
     int64_t x_i, x_k, depth, width;
+    bool is_paired;
 };
 
-INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t first, int64_t at) {
+INLINE vec multiply_add(bool is_paired, vec sum, vec x, vec y) {
+    if (is_paired) return bf16_multiply(sum, x, y);
+    return sum + x * y;
+}
+
+INLINE void multiply_tile(bool is_paired, int n, int vectors, const struct product *p,
+                          int64_t first, int64_t at) {
     const int64_t x_i = p->x_i, x_k = p->x_k, width = p->width;
     const float *x[12], *rows = p->rows + at;
     vec sum[12][4];
@@ -61,9 +72,10 @@ INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t f
         for (int v = 0; v < vectors; v++) row[v] = vec_load(rows + v * LANES);
         UNROLL
         for (int i = 0; i < n; i++) {
-            const vec value = vec_set(x[i][k]);
+            const vec value = bf16_spread(x[i] + k);
             UNROLL
-            for (int v = 0; v < vectors; v++) sum[i][v] += value * row[v];
+            for (int v = 0; v < vectors; v++)
+                sum[i][v] = multiply_add(is_paired, sum[i][v], value, row[v]);
         }
     }
     float *y = p->y + first * width + at;
@@ -72,6 +84,7 @@ INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t f
         const vec factor = p->factor ? vec_load(p->factor + at + v * LANES) : (vec){0};
         UNROLL
         for (int i = 0; i < n; i++) {
+            if (is_paired) sum[i][v] *= p->scale;
             if (p->factor) sum[i][v] += factor * vec_load(y + i * width + v * LANES);
             vec_store(y + i * width + v * LANES, sum[i][v]);
         }
@@ -79,10 +92,15 @@ INLINE void multiply_tile(int n, int vectors, const struct product *p, int64_t f
 }
 
 typedef void tile_fn(const struct product *p, int64_t first, int64_t at);
-#define TILE(n, vectors)                                                                        \
-    static void tile_##n##_##vectors(const struct product *p, int64_t first, int64_t at) {      \
-        multiply_tile(n, vectors, p, first, at);                                                \
+#define TILE_OF(kind, is_paired, n, vectors)                                                     \
+    static void kind##_##n##_##vectors(const struct product *p, int64_t first, int64_t at) {    \
+        multiply_tile(is_paired, n, vectors, p, first, at);                                     \
     }
+#if BF16_PAIRS
+#define TILE(n, vectors) TILE_OF(tile, false, n, vectors) TILE_OF(pair, true, n, vectors)
+#else
+#define TILE(n, vectors) TILE_OF(tile, false, n, vectors)
+#endif
 #define TILE_1(n) TILE(n, 1)
 #define TILE_2(n) TILE(n, 2)
 #define TILE_3(n) TILE(n, 3)
@@ -91,15 +109,28 @@ typedef void tile_fn(const struct product *p, int64_t first, int64_t at);
 #define ENTRY_2(n) tile_##n##_2,
 #define ENTRY_3(n) tile_##n##_3,
 #define ENTRY_4(n) tile_##n##_4,
+#define PAIR_1(n) pair_##n##_1,
+#define PAIR_2(n) pair_##n##_2,
+#define PAIR_3(n) pair_##n##_3,
+#define PAIR_4(n) pair_##n##_4,
 SIMD_UP_TO(N_TILE_1, TILE_1)
 SIMD_UP_TO(N_TILE_2, TILE_2)
 IF_WIDE(SIMD_UP_TO(N_TILE_3, TILE_3) SIMD_UP_TO(N_TILE_4, TILE_4))
 
-static tile_fn *const tiles[VECTORS + 1][13] = {
-    {NULL},
-    {NULL, SIMD_UP_TO(N_TILE_1, ENTRY_1)},
-    {NULL, SIMD_UP_TO(N_TILE_2, ENTRY_2)},
-    IF_WIDE({NULL, SIMD_UP_TO(N_TILE_3, ENTRY_3)}, {NULL, SIMD_UP_TO(N_TILE_4, ENTRY_4)})};
+/* tiles[is_paired][vectors][n] */
+static tile_fn *const tiles[2][VECTORS + 1][13] = {
+    {{NULL},
+     {NULL, SIMD_UP_TO(N_TILE_1, ENTRY_1)},
+     {NULL, SIMD_UP_TO(N_TILE_2, ENTRY_2)},
+     IF_WIDE({NULL, SIMD_UP_TO(N_TILE_3, ENTRY_3)}, {NULL, SIMD_UP_TO(N_TILE_4, ENTRY_4)})},
+#if BF16_PAIRS
+    {{NULL},
+     {NULL, SIMD_UP_TO(N_TILE_1, PAIR_1)},
+     {NULL, SIMD_UP_TO(N_TILE_2, PAIR_2)},
+     {NULL, SIMD_UP_TO(N_TILE_3, PAIR_3)},
+     {NULL, SIMD_UP_TO(N_TILE_4, PAIR_4)}},
+#endif
+};
 static const int n_tile[] = {0, N_TILE_1, N_TILE_2, IF_WIDE(N_TILE_3, N_TILE_4)};
 
 /* Values i in [0, n): x of a tile stays in L1 while all vectors of rows are computed. */
@@ -111,7 +142,7 @@ static void multiply(const struct product *p, int64_t n) {
         for (int64_t c = 0; c < columns; c++) {
             const int64_t from = dnn_split(lanes, c, columns),
                           to = dnn_split(lanes, c + 1, columns);
-            tiles[to - from][end - first](p, first, from * LANES);
+            tiles[p->is_paired][to - from][end - first](p, first, from * LANES);
         }
     }
 }
@@ -160,7 +191,23 @@ struct state {
     int64_t width;                              /* rows of the block, as whole vectors */
     float *q, *scores, *mask, *y, *top, *total; /* [d or key or e][width], [width] */
     float *factor;                              /* of the sums up to now; [width] */
+    bool is_paired;                             /* q, and scores that are weights, are words */
+    float *words;                               /* those of a block of k or v; NULL: none */
 };
+
+/* q^T, scaled. Pairs are not scaled, as that would round them once more. */
+static void load_q(const struct state *s) {
+    const struct attention_block *b = s->b;
+    if (s->is_paired) {
+        const int64_t words = ceil_div(b->d, 2);
+        bf16_round_rows(b->q, b->q_row, b->rows, b->d, s->words);
+        transpose(s->words, words, b->rows, words, s->q, s->width, s->width);
+        return;
+    }
+    transpose(b->q, b->q_row, b->rows, b->d, s->q, s->width, s->width);
+    for (int64_t i = 0; b->scale != 1 && i < b->d * s->width; i += LANES)
+        vec_store(s->q + i, vec_load(s->q + i) * b->scale);
+}
 
 static void begin(struct state *s, const struct attention_block *b, float *scratch) {
     *s = (struct state){.b = b, .width = round_up(b->rows, LANES), .q = scratch};
@@ -170,9 +217,9 @@ static void begin(struct state *s, const struct attention_block *b, float *scrat
     s->top = s->y + b->e * s->width;
     s->total = s->top + s->width;
     s->factor = s->total + s->width;
-    transpose(b->q, b->q_row, b->rows, b->d, s->q, s->width, s->width);
-    for (int64_t i = 0; b->scale != 1 && i < b->d * s->width; i += LANES)
-        vec_store(s->q + i, vec_load(s->q + i) * b->scale);
+    s->is_paired = b->may_round && bf16_has_pairs();
+    s->words = s->factor + s->width;
+    load_q(s);
     memset(s->y, 0, sizeof(float) * (size_t)(b->e * s->width));
     for (int64_t i = 0; i < s->width; i++) s->top[i] = -FLT_MAX, s->total[i] = 0;
 }
@@ -293,29 +340,57 @@ static void weigh(const struct state *s, int64_t keys) {
 
 /* ---- All keys ---- */
 
+/* Scores of keys [key, key + keys), before caps and masks. */
+static void score_keys(const struct state *s, int64_t key, int64_t keys) {
+    const struct attention_block *b = s->b;
+    struct product p = {.x = b->k + key * b->k_row,
+                        .x_i = b->k_row,
+                        .x_k = 1,
+                        .rows = s->q,
+                        .depth = b->d,
+                        .y = s->scores,
+                        .width = s->width};
+    if (s->is_paired) {
+        bf16_round_rows(p.x, b->k_row, keys, b->d, s->words);
+        p.is_paired = true;
+        p.scale = b->scale;
+        p.x = s->words;
+        p.x_i = p.depth = ceil_div(b->d, 2);
+    }
+    multiply(&p, keys);
+}
+
+/* Adds v of these keys, by their weights, to the sums. */
+static void add_values(const struct state *s, int64_t key, int64_t keys, bool is_first) {
+    const struct attention_block *b = s->b;
+    struct product p = {.x = b->v + key * b->v_row,
+                        .x_i = 1,
+                        .x_k = b->v_row,
+                        .rows = s->scores,
+                        .depth = keys,
+                        .y = s->y,
+                        .factor = is_first ? NULL : s->factor,
+                        .width = s->width};
+    if (s->is_paired) {
+        bf16_join_rows(p.x, b->v_row, keys, b->e, s->words);
+        bf16_join_rows(s->scores, s->width, keys, s->width, s->scores);
+        p.is_paired = true;
+        p.scale = 1;
+        p.x = s->words;
+        p.x_k = b->e;
+        p.depth = ceil_div(keys, 2);
+    }
+    multiply(&p, b->e);
+}
+
 static void add_keys(const struct state *s, int64_t key, int64_t keys, bool is_first) {
     const struct attention_block *b = s->b;
-    multiply(&(struct product){.x = b->k + key * b->k_row,
-                               .x_i = b->k_row,
-                               .x_k = 1,
-                               .rows = s->q,
-                               .depth = b->d,
-                               .y = s->scores,
-                               .width = s->width},
-             keys);
+    score_keys(s, key, keys);
     if (b->cap != 0) cap_scores(s, keys);
     if (b->mask) apply_mask(s, key, keys);
     if (b->is_causal && key + keys > b->row + 1) hide_later(s, key, keys);
     weigh(s, keys);
-    multiply(&(struct product){.x = b->v + key * b->v_row,
-                               .x_i = 1,
-                               .x_k = b->v_row,
-                               .rows = s->scores,
-                               .depth = keys,
-                               .y = s->y,
-                               .factor = is_first ? NULL : s->factor,
-                               .width = s->width},
-             b->e);
+    add_values(s, key, keys, is_first);
 }
 
 /* The sum of a row's weights is at least 1, the weight of its maximum; or 0, if the row is masked as a whole: then y is 0, or, if the

@@ -38,6 +38,8 @@ static struct size float_bits(double value) {
     return size_const(bits);
 }
 
+static bool may_round(const struct layer *l) { return l->attr.factors == SOL_BF16; }
+
 /* The stride of dim `d` of the output, counted from the last: 0 where `t` is broadcast. */
 static struct size stride_of(const struct build *b, const struct tensor *t, int from_last) {
     const int d = t ? t->rank - 1 - from_last : -1;
@@ -90,6 +92,7 @@ static void fill_arguments(const struct build *b, const struct layer *l, int lan
     arg[ATTENTION_STRICT] = size_const(l->attr.strict);
     arg[ATTENTION_MASK_SIZE] = size_const(l->n_in > 3 ? size_element(l->in[3]->dtype) : 4);
     arg[ATTENTION_LANES] = size_const(lanes);
+    arg[ATTENTION_PAIRS] = size_const(may_round(l));
     fill_dims(l, arg + ATTENTION_DIM);
     for (int i = 0; i < ATTENTION_N_POINTERS; i++) fill_strides(b, l, i, arg);
 }
@@ -121,7 +124,7 @@ enum sol_status dnn_emit_attention(struct build *b, const struct cluster *cluste
             .ptr = ptr,
             .n_arg = COUNT(arg),
             .arg = arg,
-            .scratch_size = (size_t)dnn_attention_scratch(d, e) * sizeof(float),
+            .scratch_size = (size_t)dnn_attention_scratch(d, e, may_round(l)) * sizeof(float),
             .flops = count_flops(l),
             .bytes = build_bytes(cluster),
             .name = arena_printf(b->arena, "attention %lldx%lld", (long long)d, (long long)e),

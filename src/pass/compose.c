@@ -224,6 +224,7 @@ static struct tensor *make_attention(struct pattern *p, const struct layer *l) {
     attr.scale = p->scale;
     attr.softcap = p->cap;
     attr.strict = true;
+    if (p->product->attr.factors == l->attr.factors) attr.factors = l->attr.factors;
     return pass_add(p->m, LAYER_attention, p->n_masks ? 4 : 3, in, &attr, l->origin);
 }
 

@@ -34,7 +34,8 @@ static enum sol_status widen_host(struct model *m, struct layer *l, struct tenso
 }
 
 static bool has_factors(const struct layer *l) {
-    return l->kind == LAYER_conv || l->kind == LAYER_linear || l->kind == LAYER_matmul;
+    return l->kind == LAYER_conv || l->kind == LAYER_linear || l->kind == LAYER_matmul ||
+           l->kind == LAYER_attention;
 }
 
 /* The layer again, on the widened inputs. A cast to f16 or bf16 still rounds. */

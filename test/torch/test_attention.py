@@ -175,3 +175,28 @@ def test_written_attention(attend):
         y, expected = fast(x), model(x)
     assert torch.allclose(y, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
     assert not sol.fallbacks(fast)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "rows, keys, d, e", [(128, 128, 64, 64), (77, 77, 33, 31), (5, 131, 1, 17), (70, 70, 96, 2)]
+)
+def test_bfloat16(rows, keys, d, e, causal):
+    """The products round what they multiply to bfloat16, nothing else: the error is about that of the rounded weights."""
+
+    class Net(torch.nn.Module):
+        def forward(self, q, k, v, mask):
+            q, k, v = q.bfloat16(), k.bfloat16(), v.bfloat16()
+            if causal:
+                return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3).float()
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3).float()
+
+    q, k = torch.randn(2, 3, rows, d), torch.randn(2, 3, keys, d)
+    inputs = q, k, torch.randn(2, 3, keys, e), torch.rand(rows, keys) > 0.2
+    fast, rounded = sol.optimize(Net().eval(), *inputs), [x.bfloat16().double() for x in inputs[:3]]
+    with torch.no_grad():
+        y = fast(*inputs)
+        options = {"is_causal": True} if causal else {"attn_mask": inputs[3]}
+        expected = F.scaled_dot_product_attention(*rounded, scale=0.3, **options)
+    assert not sol.fallbacks(fast)
+    assert (y - expected).abs().max() < 0.01 * expected.abs().max()

@@ -81,3 +81,41 @@ def test_zero_point_of_a_weight():
     fast = torch.compile(net, backend="sol")
     with torch.no_grad():
         assert torch.equal(fast(x), net(x)) or torch.allclose(fast(x), net(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 37), (1, 32, 14, 14)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_exported_module(shape, dynamic):
+    """PT2E gives such modules: torch.export has made them, and they cannot be put into another mode."""
+    net, x = make(shape, dynamic=dynamic)
+    module = torch.export.export(net, (x,)).module()
+    module.graph.lint()
+    changed = torch.fx.GraphModule(module, module.graph)
+    for name in ("_in_spec", "_out_spec"):
+        setattr(changed, name, getattr(module, name))
+    with torch.no_grad():
+        for part in (module, changed):
+            part.training = True
+        fast = sol.optimize(changed, x)
+        close(fast(x), net(x), 1e-4 if dynamic else 0.02)
+    assert not sol.fallbacks(fast) and not sol.host_nodes(fast)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_pt2e(dynamic):
+    pytest.importorskip("torchao")
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)).eval()
+    x = torch.randn(4, 64)
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config(is_dynamic=dynamic))
+    prepared = prepare_pt2e(torch.export.export(net, (x,)).module(), quantizer)
+    prepared(x)
+    converted = convert_pt2e(prepared)
+    with torch.no_grad():
+        expected = converted(x)
+        for fast in (sol.optimize(converted, x), torch.compile(converted, backend="sol")):
+            close(fast(x), expected, 0.02)
+    assert not sol.fallbacks(sol.optimize(converted, x))

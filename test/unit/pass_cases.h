@@ -66,6 +66,11 @@
      QKV "%3 = permute %1 axes=[0,1,2,3]\n%4 = attention %0 %3 %2 scale=0.5 strict=true\n"
          "output %4 \"y\"\n"},
     {"compose",
+     QKV "%3 = permute %1 axes=[0,1,3,2]\n%4 = matmul %0 %3 factors=bf16\n"
+         "%5 = softmax %4 axis=3\n%6 = matmul %5 %2 factors=bf16\noutput %6 \"y\"\n",
+     QKV "%3 = permute %1 axes=[0,1,2,3]\n%4 = attention %0 %3 %2 strict=true factors=bf16\n"
+         "output %4 \"y\"\n"},
+    {"compose",
      QKV "%3 = input bool[5,7] \"m\"\n%4 = scalar value=0.5\n%5 = mul %0 %4\n"
          "%6 = permute %1 axes=[0,1,3,2]\n%7 = matmul %5 %6\n%8 = scalar value=3.0\n"
          "%9 = div %7 %8\n%10 = tanh %9\n%11 = mul %10 %8\n%12 = scalar value=-inf\n"

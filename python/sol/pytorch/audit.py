@@ -22,6 +22,7 @@ import warnings
 import torch
 
 from sol.pytorch.bytecode import FOLDERS, asks_kinds, find_question, uses_all_attributes
+from sol.pytorch.program import is_program
 from sol.pytorch.reads import QUESTIONS, Unwatchable, Walker, source_name
 from sol.pytorch.watch import BACKWARD_HOOKS, GLOBAL_HOOKS, INTERNAL, module_tensors
 
@@ -69,8 +70,6 @@ OBJECT_GUARDS = {
 }  # fmt: skip
 
 
-# A key in the ``meta`` of an ExportedProgram's module.
-PROGRAM = "sol"
 # The local variables of _call that hold the arguments of the model.
 ARGUMENTS = {"args", "kwargs"}
 
@@ -132,11 +131,6 @@ def audit(model, call):
     walker.reads.asks_kinds = asks_kinds(graph.traced_code)
     walker.reads.freeze()
     return walker.reads
-
-
-def is_program(model):
-    """Whether a module is an ExportedProgram's, as exported.py has marked it: its forward is a graph of operators."""
-    return isinstance(model, torch.fx.GraphModule) and PROGRAM in model.meta
 
 
 def _read_program(model):

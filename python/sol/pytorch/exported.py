@@ -11,8 +11,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree
 
-from sol.pytorch.audit import PROGRAM, quiet
+from sol.pytorch.audit import quiet
 from sol.pytorch.inputs import EXAMPLE_BATCH, Input
+from sol.pytorch.program import PROGRAM
 from sol.pytorch.structure import Call
 
 

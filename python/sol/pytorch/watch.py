@@ -9,6 +9,7 @@ from torch.nn.modules import module as nn_module
 
 from sol import _core
 from sol.pytorch.inputs import DTYPE_NAMES
+from sol.pytorch.program import is_program
 
 N_SAMPLES = 8
 # Attributes that every nn.Module has. A snapshot handles those that matter (tensors, modes, hooks) separately.
@@ -50,6 +51,8 @@ class Snapshot:
         return None
 
     def _find_training(self):
+        if is_program(self.modules[""]):
+            return None
         if self.modules[""].training:
             return TRAINING
         for name, module in self.modules.items():
