@@ -16,7 +16,7 @@ struct building {
     struct nest *nest;
     struct block *at; /* the innermost open block */
     int lane;         /* the variable that runs over lanes here; -1: none */
-    int stage;          /* the stage that is being built */
+    int stage;        /* the stage that is being built */
 };
 
 /* ---- Where a node belongs ---- */
@@ -176,7 +176,9 @@ static struct node *build_node(struct building *b, struct node *n) {
 
 /* ---- Stages ---- */
 
-static bool is_stored(const struct value *v) { return v->is_output || nest_in_scratch(v); }
+static bool is_stored(const struct value *v) {
+    return v->is_output || v->lender || nest_in_scratch(v);
+}
 
 /* An independent stage may lack some of the grid's variables: it runs only where these are 0, so once. */
 static void open_guard(struct building *b, const struct stage *s) {

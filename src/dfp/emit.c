@@ -187,8 +187,7 @@ static void mark_operands(const struct item *item, int stamp) {
     for (int i = 0; i < 3 && item->arg[i]; i++) item->arg[i]->mark = stamp;
     if (!item->block) return;
     if (item->block->operand) item->block->operand->mark = stamp;
-    for (int i = 0; i < item->block->items.n; i++)
-        mark_operands(&item->block->items.at[i], stamp);
+    for (int i = 0; i < item->block->items.n; i++) mark_operands(&item->block->items.at[i], stamp);
 }
 
 /* Does the stage compute the item, or read it (it is marked)? Only nodes of earlier stages are read: results of reductions are loaded
@@ -359,7 +358,7 @@ static void print_head(struct printer *p) {
            "int64_t end) {\n");
     for (int i = 0; i < nest->values.n; i++) {
         const struct value *v = &nest->values.at[i];
-        if (v->ptr < 0) continue;
+        if (v->ptr < 0 || v->lender) continue;
         const char *constant = v->is_output ? "" : "const ";
         bool in_place = nest->tile && (v->is_output || v->tensor == nest->tile);
         const char *type = size_c_type(v->tensor->dtype);

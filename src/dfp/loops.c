@@ -337,13 +337,16 @@ static void plan_chunks(struct nest *nest) {
 #define STRIP_WINDOWS 8
 #define STRIP_ROWS 16
 #define STRIP_FLOATS (4 << 10)     /* of scratch: a part of L1 */
-#define STRIP_ROW_FLOATS (1 << 10) /* of one tensor: with longer rows, what a stage has read is no longer in L1 for the next one */
+/* Of one tensor: with longer rows, what a stage has read is no longer in L1 for the next one. Rows in the places of outputs need no
+ * scratch. */
+#define STRIP_ROW_FLOATS (1 << 10)
+#define STRIP_LENT_FLOATS (2 << 10)
 
 /* The number of points of loops, which is 1 if there are none; too large if an extent is unknown. */
 static int64_t count_points(const struct nest *nest, const int *var, int n) {
     struct size points = size_const(1);
     for (int i = 0; i < n; i++) points = size_mul(points, nest->var[var[i]].extent);
-    return size_is_const(points) ? size_value(points) : STRIP_ROW_FLOATS;
+    return size_is_const(points) ? size_value(points) : STRIP_LENT_FLOATS;
 }
 
 /* The length of the longest row that a stage or a reduction walks through in one iteration. */
@@ -361,11 +364,20 @@ static int64_t find_row(const struct nest *nest) {
     return longest;
 }
 
+static bool has_lender(const struct nest *nest) {
+    for (int i = 0; i < nest->values.n; i++)
+        if (nest->values.at[i].lender) return true;
+    return false;
+}
+
 /* The number of iterations of a strip, less than 2: no strips. Guards of independent stages would need strips of their own. */
 static int64_t find_strip(const struct nest *nest, int64_t scratch) {
     if (nest->grid_lane || nest->lane_var >= 0 || !nest->grid.n || nest->has_free_outputs) return 0;
     const int64_t fit = STRIP_FLOATS / scratch;
-    if (!nest->has_rows) return min_i64(fit, min_i64(STRIP_ROWS, STRIP_ROW_FLOATS / find_row(nest)));
+    if (!nest->has_rows) {
+        const int64_t floats = has_lender(nest) ? STRIP_LENT_FLOATS : STRIP_ROW_FLOATS;
+        return min_i64(fit, min_i64(STRIP_ROWS, floats / find_row(nest)));
+    }
     for (int i = 0; i < nest->n_stages; i++)
         if (!nest->stage[i].loops.n) return 0;
     return min_i64(fit, STRIP_WINDOWS);

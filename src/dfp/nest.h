@@ -95,7 +95,8 @@ struct margins {
  *   expr == NULL            loaded from memory
  *   !is_root                inlined: computed inside each reader
  *   is_root && is_output    stored to memory; if is_materialized, other stages load it from there
- *   is_root && !is_output   stored to scratch if another stage reads it (is_read), else not stored */
+ *   is_root && !is_output   stored to scratch, or in the place of an output (lender), if another stage reads it (is_read), else
+ *                           not stored */
 struct value {
     struct tensor *tensor;
     const struct layer *layer; /* the layer of this cluster that produces it, or NULL */
@@ -113,6 +114,8 @@ struct value {
     const struct size *stride;   /* per dim, in elements: in memory, or in scratch */
     int64_t scratch;             /* offset in scratch, in elements; 0 for values in memory */
     int64_t scratch_length;      /* elements in scratch, with margins */
+    const struct value
+        *lender; /* the output in whose memory it is stored until that is computed; NULL: none */
     struct size scratch_step; /* elements from one iteration of a strip to the next: nest->strip */
     struct margins margins;
     struct node *node;       /* a root: its value at the point of its stage's loops */

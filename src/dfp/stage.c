@@ -223,12 +223,75 @@ static struct size place_scratch(struct nest *nest, struct value *v) {
     return step;
 }
 
-bool nest_in_scratch(const struct value *v) { return v->is_root && v->is_read && !v->is_output; }
+bool nest_in_scratch(const struct value *v) {
+    return v->is_root && v->is_read && !v->is_output && !v->lender;
+}
 
 void nest_place(const struct nest *nest, const struct value *v, struct size *at, struct size *n) {
     const int64_t width = nest->grid_lane ? nest->lanes : 1;
     *at = size_const(v->scratch * width);
     *n = size_const(v->scratch_length * width);
+}
+
+/* ---- Places of outputs ---- */
+
+#define LEND_MIN 256 /* elements: shorter rows are faster in scratch, which is aligned */
+
+static bool is_elsewhere(struct nest *nest, const struct node *load, const struct value *v) {
+    for (int d = 0; d < v->tensor->rank; d++)
+        if (load->index[d] != nest_class_index(nest, v->dim_class[d])) return true;
+    return false;
+}
+
+/* Does `n` read `v`, at other points than its own if `elsewhere`? Visits each node once: nest->stamp. */
+static bool reads(struct nest *nest, struct node *n, const struct value *v, bool elsewhere) {
+    if (n->mark == nest->stamp) return false;
+    n->mark = nest->stamp;
+    if (n->kind == NODE_LOAD && n->from == v) return !elsewhere || is_elsewhere(nest, n, v);
+    for (int i = 0; i < 3 && n->arg[i]; i++)
+        if (reads(nest, n->arg[i], v, elsewhere)) return true;
+    return false;
+}
+
+static bool stage_reads(struct nest *nest, int stage, const struct value *v, bool elsewhere) {
+    const struct stage *s = &nest->stage[stage];
+    nest->stamp++;
+    for (int i = 0; i < s->roots.n; i++)
+        if (reads(nest, s->roots.at[i]->node, v, elsewhere)) return true;
+    return false;
+}
+
+/* Has the output the same points, and does nothing read `v` once the output's stage has overwritten it? Another root of that stage might
+ * read it behind the store. */
+static bool can_lend(struct nest *nest, const struct value *w, const struct value *v) {
+    bool is_plain = w->is_output && w->tensor->dtype == SOL_F32 && v->tensor->dtype == SOL_F32;
+    if (!is_plain || w->stage <= v->stage || w->tensor->rank != v->tensor->rank) return false;
+    if (nest->stage[w->stage].roots.n > 1) return false;
+    for (int d = 0; d < w->tensor->rank; d++)
+        if (w->dim_class[d] != v->dim_class[d]) return false;
+    for (int i = 0; i < nest->values.n; i++)
+        if (nest->values.at[i].lender == w) return false;
+    for (int i = w->stage + 1; i < nest->n_stages; i++)
+        if (stage_reads(nest, i, v, false)) return false;
+    return !stage_reads(nest, w->stage, v, true);
+}
+
+/*
+ * Long rows that stages exchange are stored where an output will be, so that its lines are in the first cache, and are fetched while
+ * the exponentials are computed. Measured: a softmax of rows of 512 takes 0.9 of the time. Rows that exceed scratch are no reason to
+ * refuse then. Not in epilogues and blocks, and not if a stage runs at some points of the grid only.
+ */
+static void find_lender(struct nest *nest, struct value *v, struct size n) {
+    bool is_short = size_is_const(n) && size_value(n) < LEND_MIN;
+    bool is_other = nest->tile || nest->lane_var >= 0 || nest->has_free_outputs;
+    if (is_short || is_other || value_has_margins(v)) return;
+    for (int i = 0; i < nest->values.n && !v->lender; i++) {
+        struct value *w = &nest->values.at[i];
+        if (!can_lend(nest, w, v)) continue;
+        v->lender = w;
+        v->ptr = w->ptr;
+        v->stride = w->stride;
+    }
 }
 
 void nest_place_scratch(struct nest *nest) {
@@ -237,6 +300,8 @@ void nest_place_scratch(struct nest *nest) {
         struct value *v = &nest->values.at[i];
         if (!nest_in_scratch(v)) continue;
         struct size n = place_scratch(nest, v);
+        find_lender(nest, v, n);
+        if (v->lender) continue;
         int floats = reg_floats(reg_of(v->tensor->dtype));
         if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4 / floats - nest->scratch_size) {
             nest_refuse(nest, "what one stage hands to the next is too large to keep");

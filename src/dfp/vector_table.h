@@ -13,9 +13,22 @@
  * multiplied by s = 1.00628019, with which each of them is nearly a float, and the terms by 1/s; -0.00624099 is 1/s - 1. 0.8 ulp, also
  * where results are denormal; the result of NaN is NaN. */
 TEXT(static const float exp_table[16] = {
-         1.00628018f, 1.05083203f, 1.09735632f, 1.14594042f, 1.19667554f, 1.24965692f,
-         1.30498397f, 1.36276054f, 1.42309511f, 1.48610091f, 1.55189621f, 1.62060452f,
-         1.6923548f,  1.76728177f, 1.84552598f, 1.92723441f,
+         1.00628018f,
+         1.05083203f,
+         1.09735632f,
+         1.14594042f,
+         1.19667554f,
+         1.24965692f,
+         1.30498397f,
+         1.36276054f,
+         1.42309511f,
+         1.48610091f,
+         1.55189621f,
+         1.62060452f,
+         1.6923548f,
+         1.76728177f,
+         1.84552598f,
+         1.92723441f,
      };)
 TEXT(FUNCTION vec EXP(vec x) {
     vec c = max_of(splat(-104.0f), min_of(splat(89.0f), x));

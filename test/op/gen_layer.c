@@ -133,6 +133,10 @@ static void make_along(struct gen *g, const char *kind, const char *attributes) 
     bool is_index = !strncmp(kind, "arg", 3);
     int x = gen_random_leaf(g, -8, 8), axis = random_int(g->random, 0, g->value[x].rank - 1);
     (void)attributes;
+    if (random_one_in(g->random,
+                      4)) /* rows so long that DFP stores them in the places of outputs */
+        x = gen_leaf(g, false, 3, (int64_t[]){g->batch, 3, random_int(g->random, 250, 600)}, -8, 8),
+        axis = random_int(g->random, 1, 2);
     if (is_index && g->value[x].dim[axis] < 0) { /* of an empty batch there is no index */
         x = gen_leaf(g, false, 2, (int64_t[]){g->batch, 17}, -8, 8);
         axis = 1;

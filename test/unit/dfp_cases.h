@@ -50,6 +50,22 @@
      "%0 = input f32[9,$0,3] \"x\"\n%1 = reduce_max %0 axes=[0] keepdim=true\n%2 = sub %0 %1\n"
      "%3 = exp %2\n%4 = sum %3 axes=[0] keepdim=true\n%5 = div %3 %4",
      PLAIN, 21, "%4 "},
+    {"softmax of long rows",
+     "%0 = input f32[$0,611] \"x\"\n%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
+     "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4",
+     PLAIN, 9, NULL},
+    {"softmax of long rows, exponentials as an output",
+     "%0 = input f32[$0,611] \"x\"\n%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
+     "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4",
+     PLAIN, 5, "%3 "},
+    {"two results of long rows",
+     "%0 = input f32[$0,611] \"x\"\n%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
+     "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4\n%6 = mul %3 %4",
+     PLAIN, 5, "%5 "},
+    {"long rows that are read behind an output",
+     "%0 = input f32[$0,611] \"x\"\n%1 = reduce_max %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = exp %2\n"
+     "%4 = sum %3 axes=[1] keepdim=true\n%5 = div %3 %4\n%6 = reduce_max %5 axes=[1] keepdim=true\n%7 = mul %3 %6",
+     PLAIN, 5, "%5 "},
     {"layer norm",
      "%0 = input f32[$0,7,40] \"x\"\n%1 = input f32[40] \"w\"\n%2 = mean %0 axes=[2] keepdim=true\n%3 = sub %0 %2\n"
      "%4 = square %3\n%5 = mean %4 axes=[2] keepdim=true\n%6 = scalar value=0.001\n%7 = add %5 %6\n%8 = rsqrt %7\n"
