@@ -3,7 +3,10 @@
 Piece -> Packed.holds -> the packed weights; or the Shortcut of a Packed, which checks the same and runs the call
 """
 
+import operator
 import weakref
+
+import torch
 
 from sol import _core
 from sol.pytorch.shortcut import make_graph_shortcut
@@ -27,11 +30,10 @@ class Packed:
 
     def holds(self, tensors):
         """Whether these are the tensors, in the same memory and with the same values."""
+        are_same = all(map(operator.is_, [ref() for ref in self._refs], tensors))
         return (
-            all(
-                ref() is x and x.data_ptr() == address
-                for ref, x, address in zip(self._refs, tensors, self._addresses)
-            )
+            are_same
+            and list(map(torch.Tensor.data_ptr, tensors)) == self._addresses
             and not self._guard.check()
         )
 
