@@ -160,6 +160,36 @@ static void test_arena(void) {
     CHECK(!mem_alloc(SIZE_MAX - 100, 64));
 }
 
+/* KiB in huge pages of the mapping that contains `at`; -1: the system does not tell, or has none. */
+static long count_huge(const char *at) {
+    char line[512];
+    unsigned long begin, end;
+    long found = -1;
+    bool is_in = false;
+    FILE *none = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (!none) return -1;
+    const bool is_off = !fgets(line, sizeof line, none) || strstr(line, "[never]");
+    fclose(none);
+    FILE *maps = is_off ? NULL : fopen("/proc/self/smaps", "r");
+    while (maps && found < 0 && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            is_in = (uintptr_t)at >= begin && (uintptr_t)at < end;
+        if (is_in) (void)sscanf(line, "AnonHugePages: %ld kB", &found);
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+/* Large memory of whole pages lies in huge pages from its first write on. */
+static void test_huge(void) {
+    const size_t size = ((size_t)32 << 20) + 100;
+    char *memory = mem_alloc(size, 4096);
+    CHECK(memory && (uintptr_t)memory % 4096 == 0);
+    CHECK(!memory[0] && !memory[size / 2] && !memory[size - 1]);
+    CHECK(count_huge(memory + size / 2) != 0);
+    mem_free(memory);
+}
+
 /* ---- Text ---- */
 
 static void check_double(struct arena *arena, double value) {
@@ -435,6 +465,7 @@ int main(void) {
     int files = count_files();
     test_status();
     test_arena();
+    test_huge();
     test_stack();
     test_text();
     test_hash();

@@ -1,6 +1,7 @@
 """Restricts the peers to the instruction set of SOL: with SOL_CPU=avx2, on a machine with AVX-512, to AVX2.
 
-Each peer is restricted by its own environment variables. A peer that has no such variable is left out.
+Each peer is restricted by its own environment variables. A peer that has no such variable is left out. OpenVINO's linear layers in
+float32 are not restricted (its runtime model calls them gemm_mlas_f32), its other layers are.
 """
 
 import os
