@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 22600
+CORE_LINES = 23050
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -47,12 +47,12 @@ FOLDERS = {
     "src/device/null": 90,
     "src/device/ref": 1380,
     "src/dfp": 5130,
-    "src/dnn": 6260,
+    "src/dnn": 6420,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 3450,
     "src/jit": 820,
-    "src/pass": 1410,
+    "src/pass": 1440,
     "src/plan": 2400,
     "src/report": 400,
     "src/run": 2820,
@@ -61,8 +61,8 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 3750,
-    "test/torch": 8400,
-    "test/unit": 8600,
+    "test/torch": 8500,
+    "test/unit": 8660,
     "tools": 2000,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
