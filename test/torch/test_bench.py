@@ -1,6 +1,7 @@
 """`python -m sol.bench`: the order of turns, the networks to run, the peers, the limit, and the output."""
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -203,6 +204,13 @@ def test_limit_sees_recurrent_and_attention_layers():
     attention = torch.nn.MultiheadAttention(16, 2, batch_first=True).eval()
     x = torch.zeros(1, 7, 16)
     assert len(limit.count_layers(attention, (x, x, x))) >= 2
+    q, k, v = torch.zeros(2, 3, 5, 8), torch.zeros(2, 3, 7, 8), torch.zeros(2, 3, 7, 8)
+    for is_causal, scores in ((False, 5 * 7), (True, 1 + 2 + 3 + 4 + 5)):
+        attend = functools.partial(
+            torch.nn.functional.scaled_dot_product_attention, is_causal=is_causal
+        )
+        counted = limit.count_layers(attend, (q, k, v))
+        assert sum(layer[1] for layer in counted) == 2 * 2 * 3 * scores * (8 + 8)
 
 
 def test_limit_is_a_time():

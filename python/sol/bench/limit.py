@@ -26,6 +26,17 @@ from sol import _core
 WINOGRAD_GAIN = 4
 
 
+def count_attention(query, key, value, dropout=0.0, is_causal=False, **_):
+    """Returns the flops of both products. Of causal attention, scores behind a query's own position count nothing."""
+    rows, keys = query.shape[-2], key.shape[-2]
+    scores = sum(min(i + 1, keys) for i in range(rows)) if is_causal else rows * keys
+    return 2 * math.prod(query.shape[:-2]) * scores * (query.shape[-1] + value.shape[-1])
+
+
+# PyTorch's list of flops has attention of other devices only.
+COUNTS = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: count_attention}
+
+
 class Counter(TorchDispatchMode):
     """A mode of PyTorch that collects (operation, flops, least flops, bytes) of each operation with multiplications."""
 
@@ -35,7 +46,8 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        count = flop_registry.get(function._overloadpacket)
+        packet = function._overloadpacket
+        count = COUNTS.get(packet) or flop_registry.get(packet)
         if count is None:
             with self:
                 parts = function.decompose(*args, **kwargs)
