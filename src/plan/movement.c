@@ -322,6 +322,19 @@ static bool find_other_form(struct moving *m, const struct tensor *in, struct co
     return false;
 }
 
+/* Dims that depend on each other, as where an image is rolled and then divided into windows, are one dim with the others, except for
+ * the innermost one, if that has whole vectors. */
+static bool find_joined_form(struct moving *m, const struct tensor *out, struct copy_source *s,
+                             struct copy_form *form) {
+    const int64_t n = count_moved(m, out);
+    const int64_t last = out->rank > first_dim(m) ? size_value(out->dim[out->rank - 1]) : 1;
+    if (last < COPY_WINDOW) return false;
+    s->n_dims = 2;
+    s->dim[0] = n / last;
+    s->dim[1] = last;
+    return copy_form_find(m->arena, s, form);
+}
+
 /* The form in which vectors move the values; false if there is none. */
 static bool find_form(struct moving *m, const struct tensor *in, const struct tensor *out,
                       const struct image *from, const struct image *to, const int64_t *source,
@@ -336,7 +349,7 @@ static bool find_form(struct moving *m, const struct tensor *in, const struct te
     if (!in->layout.block) s.n_in = count_moved(m, in);
     s.n_dims = list_dims(m, out, to, s.dim);
     if (copy_form_find(m->arena, &s, form)) return true;
-    return !at && find_other_form(m, in, &s, form);
+    return !at && (find_other_form(m, in, &s, form) || find_joined_form(m, out, &s, form));
 }
 
 static void fill_fixed(struct moving *m, const int32_t *number, const struct tensor *in,

@@ -246,6 +246,8 @@ SHAPES = {
     "pad": lambda x: F.pad(x, (1, 2)), "pad 4": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
     "roll": lambda x: x.roll(2, 1), "roll 2": lambda x: x.roll((-1, 8), (2, 3)),
     "roll flat": lambda x: x[:, 0].flatten(1).T.roll(1, 0), "flip": lambda x: x.flip(1, -1),
+    "roll windows": lambda x: (F.pad(x, (0, 1, 0, 1)).permute(0, 2, 3, 1).repeat(1, 1, 1, 3) * 2)
+    .roll((-1, -2), (1, 2)).view(-1, 2, 4, 2, 3, 9).transpose(2, 3).contiguous() + 1,
     "movedim": lambda x: x.movedim(1, 3) + 1, "movedim 2": lambda x: x.movedim((1, 2), (3, 1)) + 1,
     "repeat": lambda x: x.repeat(1, 2, 1, 3), "repeat more": lambda x: x.mean(1).repeat(2, 1, 1, 1),
     "unfold": lambda x: x.unfold(2, 3, 2), "im2col": lambda x: F.unfold(x, 3, padding=1, stride=2),
