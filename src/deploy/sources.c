@@ -54,6 +54,7 @@
     X(step_h, "src/dnn/step.h", "", 0)                                                       \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \
     X(simd_math_h, "src/dnn/simd_math.h", "", 0)                                             \
+    X(bf16_h, "src/dnn/bf16.h", "", 0)                                                       \
     X(attention_h, "src/dnn/attention.h", "", 0)                                             \
     X(attention_c, "src/dnn/attention.c", "attention", 0)                                    \
     X(attention_kernel_c, "src/dnn/attention_kernel.c", "attention", 1)                      \

@@ -8,7 +8,7 @@
 #ifndef SOL_DNN_BF16_H
 #define SOL_DNN_BF16_H
 
-#include "dnn/linear_bf16.h"
+#include "dnn/list.h"
 #include "dnn/simd_math.h"
 
 #if LANES == 16 && defined __AVX512F__

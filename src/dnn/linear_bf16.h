@@ -22,13 +22,6 @@ enum linear_bf16_param {
  * next. The additional cache line lets rows lie in different sets of the cache. */
 enum { BF16_DEPTH = 1024, BF16_STRIDE = BF16_DEPTH + 32 };
 
-/* Does the processor have multiply-adds of pairs of bf16? Deployed libraries ask this when they run. */
-#ifdef __x86_64__
-#define BF16_HAS_PAIRS __builtin_cpu_supports("avx512bf16")
-#else
-#define BF16_HAS_PAIRS 0
-#endif
-
 /* Number of equal parts of at most `most` that n is divided into; at least 1. */
 static inline int64_t bf16_parts(int64_t n, int64_t most) { return max_i64(1, ceil_div(n, most)); }
 

@@ -12,7 +12,7 @@
  * tasks or threads. Outputs that fill up the last panel are computed and not stored.
  */
 #include "dnn/linear_bf16.h"
-
+#include "dnn/list.h"
 #include "dnn/simd.h"
 
 /* Most rows of a tile: its 2 * ROWS sums must fit into the registers together with the weights, two of them widened twice, and one

@@ -75,4 +75,11 @@ struct dnn_kernels {
 /* FILE of the implementation's row: "winograd" for winograd4. NULL for a vendor's library. */
 const char *dnn_find_file(const struct dnn_impl *impl);
 
+/* Does the processor have multiply-adds of pairs of bf16? Deployed libraries ask this when they run. */
+#ifdef __x86_64__
+#define BF16_HAS_PAIRS __builtin_cpu_supports("avx512bf16")
+#else
+#define BF16_HAS_PAIRS 0
+#endif
+
 #endif
