@@ -291,7 +291,7 @@ SHAPES = {
 }  # fmt: skip
 
 FORMULAS = {
-    "acos": lambda x: torch.acos(x.tanh()), "arcsin": lambda x: torch.arcsin(x.tanh()), "atan": torch.atan,
+    "acos": lambda x: torch.acos(x.tanh() * 0.9), "arcsin": lambda x: torch.arcsin(x.tanh() * 0.9), "atan": torch.atan,
     "acosh": lambda x: torch.acosh(x.abs() + 1.1), "asinh": torch.asinh, "atanh": lambda x: torch.atanh(x.tanh() * 0.9),
     "sinh": torch.sinh, "cosh": torch.cosh, "log1p": lambda x: torch.log1p(x.abs()), "expm1": torch.expm1, "frac": torch.frac,
     "sinc": torch.sinc, "logit": lambda x: torch.logit(x.sigmoid()), "logit eps": lambda x: torch.logit(x, 0.1),
