@@ -336,6 +336,7 @@ static void plan_chunks(struct nest *nest) {
 
 #define STRIP_WINDOWS 8
 #define STRIP_ROWS 16
+#define STRIP_STAGES 6 /* of short rows: the text of each has the strip's loop, and more of them take the compiler too long */
 #define STRIP_FLOATS (4 << 10)     /* of scratch: a part of L1 */
 /* Of one tensor: with longer rows, what a stage has read is no longer in L1 for the next one. Rows in the places of outputs need no
  * scratch. */
@@ -374,6 +375,7 @@ static bool has_lender(const struct nest *nest) {
 static int64_t find_strip(const struct nest *nest, int64_t scratch) {
     if (nest->grid_lane || nest->lane_var >= 0 || !nest->grid.n || nest->has_free_outputs) return 0;
     const int64_t fit = STRIP_FLOATS / scratch;
+    if (!nest->has_rows && nest->n_stages > STRIP_STAGES) return 0;
     if (!nest->has_rows) {
         const int64_t floats = has_lender(nest) ? STRIP_LENT_FLOATS : STRIP_ROW_FLOATS;
         return min_i64(fit, min_i64(STRIP_ROWS, floats / find_row(nest)));

@@ -63,7 +63,7 @@ static void test_cost(void) {
                        *cuts = compile(3, add_cut);
     double unit_s = sol_program_compiler_seconds(unit);
     CHECK(unit_s > 0 && sol_program_n_compiled(unit) == 1);
-    if (!CHECK(sol_program_compiler_seconds(rows) < 18 * unit_s) ||
+    if (!CHECK(sol_program_compiler_seconds(rows) < 12 * unit_s) ||
         !CHECK(sol_program_compiler_seconds(cuts) < 5 * unit_s * sol_program_n_compiled(cuts)))
         fprintf(stderr, "    %g %g %g s\n", unit_s, sol_program_compiler_seconds(rows),
                 sol_program_compiler_seconds(cuts));
