@@ -191,6 +191,8 @@ struct model *ir_clone(struct arena *arena, const struct model *m);
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 /* Is the tensor a result of a call: an output, or the value of an update? */
 bool ir_is_output(const struct model *m, const struct tensor *t);
+/* Is it an input of the model, or such values in another shape? */
+bool ir_is_input(const struct tensor *t);
 struct size ir_elements(const struct tensor *t);
 struct size ir_count(const struct tensor *t, int begin, int end); /* product of dims [begin, end) */
 /* Are all dims equal, except dim `except`? -1: no exception. */

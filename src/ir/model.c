@@ -274,6 +274,11 @@ bool ir_is_output(const struct model *m, const struct tensor *t) {
     return false;
 }
 
+bool ir_is_input(const struct tensor *t) {
+    while (t->producer->kind == LAYER_reshape) t = t->producer->in[0];
+    return t->producer->kind == LAYER_input;
+}
+
 struct size ir_count(const struct tensor *t, int begin, int end) {
     struct size n = size_const(1);
     for (int d = begin; d < end; d++) n = size_mul(n, t->dim[d]);

@@ -57,14 +57,6 @@ static struct tensor *slice(struct model *m, const struct layer *l, struct tenso
     return pass_add(m, LAYER_slice, 1, &x, &attr, l->origin);
 }
 
-static struct tensor *permute(struct model *m, const struct layer *l, struct tensor *x, int n,
-                              const int64_t *axes) {
-    struct attr attr = ir_default_attr();
-    attr.n_axes = n;
-    for (int i = 0; i < n; i++) attr.axes[i] = axes[i];
-    return pass_add(m, LAYER_permute, 1, &x, &attr, l->origin);
-}
-
 /* Puts dilation - 1 zeros behind each row and each column of [c,k,r,s]. */
 static struct tensor *dilate(struct model *m, const struct layer *l, struct tensor *w) {
     struct size c = w->dim[0], k = w->dim[1], r = w->dim[2], s = w->dim[3];
@@ -101,7 +93,7 @@ static struct tensor *turn_weight(struct model *m, const struct layer *l,
     w = pass_reshape(m, w, 7, (struct size[]){groups, c, k, q[0], t[0], q[1], t[1]});
     w = slice(m, l, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0]);
     w = slice(m, l, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1]);
-    w = permute(m, l, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5});
+    w = pass_permute(m, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5}, l->origin);
     struct size all = size_mul(size_mul(groups, k), size_mul(t[0], t[1]));
     return w ? pass_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
 }
@@ -125,7 +117,7 @@ static struct tensor *interleave(struct model *m, const struct layer *l, struct 
     struct size n = y->dim[0], k = l->out[0]->dim[1], rows = y->dim[2], columns = y->dim[3];
     struct size t = size_const(p[0].stride), u = size_const(p[1].stride);
     y = pass_reshape(m, y, 6, (struct size[]){n, k, t, u, rows, columns});
-    y = permute(m, l, y, 6, (int64_t[]){0, 1, 4, 2, 5, 3});
+    y = pass_permute(m, y, 6, (int64_t[]){0, 1, 4, 2, 5, 3}, l->origin);
     struct size full[] = {n, k, size_mul(rows, t), size_mul(columns, u)};
     return y ? pass_reshape(m, y, 4, full) : NULL;
 }

@@ -28,6 +28,14 @@ struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const s
     return pass_add(m, LAYER_reshape, 1, &x, &attr, NULL);
 }
 
+struct tensor *pass_permute(struct model *m, struct tensor *x, int n, const int64_t *axes,
+                            const char *origin) {
+    struct attr attr = ir_default_attr();
+    attr.n_axes = n;
+    for (int i = 0; i < n; i++) attr.axes[i] = axes[i];
+    return pass_add(m, LAYER_permute, 1, &x, &attr, origin);
+}
+
 static enum sol_status apply_rule(struct model *m, const struct pass_rule *rule, struct layer *l) {
     struct tensor *out = rule->apply(m, l);
     if (!out) return SOL_EBUG;

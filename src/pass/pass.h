@@ -42,6 +42,8 @@ struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value);
 struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
                            struct tensor *b, const char *origin);
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
+struct tensor *pass_permute(struct model *m, struct tensor *x, int n, const int64_t *axes,
+                            const char *origin);
 /* A pass made of local rules: for each layer of a rule's kind, in the model's order, the tensor that `apply` returns replaces
  * the layer's output. It is that output itself if there is nothing to rewrite, and NULL after an error. Layers that rules
  * add are not visited. */

@@ -16,12 +16,6 @@
  * saves. */
 enum { LEAST_COLUMNS = 8, LEAST_INPUTS = 512 };
 
-/* Is it an input of the model, or such values in another shape? */
-static bool is_input(const struct tensor *t) {
-    while (t->producer->kind == LAYER_reshape) t = t->producer->in[0];
-    return t->producer->kind == LAYER_input;
-}
-
 /* Are its values only moved, or results of the model? */
 static bool leaves(const struct model *m, const struct tensor *t) {
     for (int i = 0; i < m->layers.n; i++) {
@@ -55,16 +49,8 @@ static bool has_patches(const struct model *m, const struct layer *l) {
     if (!is_divided(l, 0) || !is_divided(l, 1) || size_value(w->dim[3]) < LEAST_COLUMNS)
         return false;
     const int64_t inputs = size_value(w->dim[1]) * size_value(w->dim[2]) * size_value(w->dim[3]);
-    return is_input(x) && leaves(m, l->out[0]) &&
+    return ir_is_input(x) && leaves(m, l->out[0]) &&
            (inputs >= LEAST_INPUTS || is_turned(m, l->out[0]));
-}
-
-static struct tensor *permute(struct model *m, const struct layer *l, struct tensor *x, int n,
-                              const int64_t *axes) {
-    struct attr attr = ir_default_attr();
-    attr.n_axes = n;
-    for (int i = 0; i < n; i++) attr.axes[i] = axes[i];
-    return pass_add(m, LAYER_permute, 1, &x, &attr, l->origin);
 }
 
 static struct tensor *use_patches(struct model *m, const struct layer *l) {
@@ -75,11 +61,11 @@ static struct tensor *use_patches(struct model *m, const struct layer *l) {
     attr.factors = l->attr.factors;
     struct tensor *in[3] = {NULL, NULL, l->n_in > 2 ? l->in[2] : NULL};
     in[0] = pass_reshape(m, l->in[0], 6, (struct size[]){x[0], x[1], y[2], w[2], y[3], w[3]});
-    in[0] = permute(m, l, in[0], 6, (int64_t[]){0, 2, 4, 1, 3, 5});
+    in[0] = pass_permute(m, in[0], 6, (int64_t[]){0, 2, 4, 1, 3, 5}, l->origin);
     if (in[0]) in[0] = pass_reshape(m, in[0], 3, (struct size[]){x[0], patches, inputs});
     in[1] = pass_reshape(m, l->in[1], 2, (struct size[]){w[0], inputs});
     struct tensor *out = pass_add(m, LAYER_linear, l->n_in, in, &attr, l->origin);
-    out = permute(m, l, out, 3, (int64_t[]){0, 2, 1});
+    out = pass_permute(m, out, 3, (int64_t[]){0, 2, 1}, l->origin);
     return out ? pass_reshape(m, out, 4, y) : NULL;
 }
 

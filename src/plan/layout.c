@@ -91,14 +91,8 @@ static void unite(int *parent, int a, int b) {
 
 /* ---- Which layers keep the layout of their input ---- */
 
-/* Is it an input of the model, or such values in another shape? */
-static bool is_input(const struct tensor *t) {
-    while (t->producer->kind == LAYER_reshape) t = t->producer->in[0];
-    return t->producer->kind == LAYER_input;
-}
-
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && !is_input(t) && size_is_const(t->dim[1]);
+    return t->rank == 4 && !t->is_constant && !ir_is_input(t) && size_is_const(t->dim[1]);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
@@ -226,14 +220,14 @@ static int64_t count_products(const struct layer *l) {
 
 /* With groups, x must be plain, too. */
 bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
-    if (l->attr.groups > 1 && !is_input(l->in[0])) return false;
+    if (l->attr.groups > 1 && !ir_is_input(l->in[0])) return false;
     return plan->writes_plain && plan->writes_plain(l, plan->lanes);
 }
 
 /* An ungrouped convolution reads an input of the model in plain layout, if that has few channels or there is little to compute. A
  * grouped one with a blocked output needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
-    if (!ir_is_conv(l) || i != 0 || ir_is_quantized(l) || !is_input(l->in[0])) return false;
+    if (!ir_is_conv(l) || i != 0 || ir_is_quantized(l) || !ir_is_input(l->in[0])) return false;
     if (l->attr.groups > 1) return !l->out[0]->layout.block;
     return size_value(l->in[0]->dim[1]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
 }
