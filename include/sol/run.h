@@ -87,7 +87,10 @@ struct sol_port {
     enum sol_dtype dtype;
     int rank;
     int64_t dim[SOL_MAX_RANK];
-    bool is_updated; /* of a parameter: calls write it */
+    bool is_updated;  /* of a parameter: calls write it */
+    bool is_backward; /* an input or output of sol_program_backward only */
+    bool
+        is_saved; /* an input or output of sol_program_forward that sol_program_backward reads, too */
 };
 
 SOL_API int sol_program_n_inputs(const struct sol_program *program);
@@ -110,6 +113,10 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);
+/* Packs other values of the parameters. If nobody else uses *weights, it gets the new values in its memory; else *weights is
+ * released, and new weights take its place. If it fails after it began to change values, *weights is released, too, and NULL. */
+SOL_API SOL_CHECKED enum sol_status sol_weights_update(struct sol_weights **weights,
+                                                       const void *const *params);
 SOL_API void sol_weights_retain(struct sol_weights *weights);
 SOL_API void sol_weights_release(struct sol_weights *weights);
 
@@ -120,6 +127,25 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *pr
                                                     const int64_t *symbols,
                                                     const void *const *inputs,
                                                     void *const *outputs);
+/*
+ * A program with a backward part runs in two calls. sol_program_forward computes the outputs, and leaves the values that
+ * the second call needs in `saved`: memory of sol_program_saved_size bytes, aligned to 64, which the caller owns. sol_program_backward
+ * reads it, and computes the outputs whose ports are `is_backward`. It gets the same symbols, and weights of the same version of the
+ * parameters. Of the other ports it reads those that are `is_saved`: their memory must still have the values of the first call. Pointers of
+ * ports that a call does not use may be NULL. The second call may be repeated.
+ */
+SOL_API SOL_CHECKED enum sol_status sol_program_forward(const struct sol_program *program,
+                                                        const struct sol_weights *weights,
+                                                        const int64_t *symbols,
+                                                        const void *const *inputs,
+                                                        void *const *outputs, void *saved);
+SOL_API SOL_CHECKED enum sol_status sol_program_backward(const struct sol_program *program,
+                                                         struct sol_weights *weights,
+                                                         const int64_t *symbols,
+                                                         const void *const *inputs,
+                                                         void *const *outputs, void *saved);
+/* In bytes; 0 if nothing is saved, or with sol_error() if no call can have these symbols. */
+SOL_API size_t sol_program_saved_size(const struct sol_program *program, const int64_t *symbols);
 /* A speculative run: calls `guard(user)` exactly once, on the calling thread, while workers may
  * already execute the first step. The guard fills `outputs`. If it returns false, the run is discarded:
  * nothing is written to outputs, and the status is meaningless. */

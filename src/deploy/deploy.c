@@ -121,8 +121,8 @@ static void place_weights(struct deployment *d) {
     const struct sol_program *p = d->program;
     d->param = ARENA_ARRAY(d->arena, int64_t, p->n_params + 1);
     for (int i = 0; i < p->n_params; i++) d->param[i] = -1;
-    note_params(d, &p->steps);
-    if (!d->is_packed) note_params(d, &p->prepack);
+    note_params(d, &p->phase[FORWARD]);
+    if (!d->is_packed) note_params(d, &p->phase[PREPACK]);
     d->weights_size = d->is_packed ? (int64_t)sol_program_weights_size(p) : 0;
     for (int i = 0; i < p->n_params; i++) {
         if (d->param[i] < 0) continue;

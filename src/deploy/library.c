@@ -168,8 +168,8 @@ static enum sol_status expand_program(void) {
     program->n_packed = this_library.n_packed;
     program->packed = expand_slots(this_library.packed, this_library.n_packed);
     if (!program->packed) return fail(SOL_ENOMEM, "no memory for a network");
-    TRY(expand_list(&program->prepack, &this_library.prepack));
-    return expand_list(&program->steps, &this_library.steps);
+    TRY(expand_list(&program->phase[PREPACK], &this_library.prepack));
+    return expand_list(&program->phase[FORWARD], &this_library.steps);
 }
 
 /* ---- Opening ---- */

@@ -26,7 +26,7 @@
 
 /* Does a step use this implementation? */
 static bool uses(const struct deployment *d, const struct dnn_impl *impl) {
-    const struct step_list *steps = &d->program->steps;
+    const struct step_list *steps = &d->program->phase[FORWARD];
     for (int i = 0; i < steps->n; i++)
         if (steps->at[i].run == dnn_step_run &&
             ((const struct dnn_work *)steps->at[i].data)->plan.impl == impl)

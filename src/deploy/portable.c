@@ -51,7 +51,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 
 /* Prints the source of each value of copies. */
 static void print_tables(struct deployment *d, struct text *text) {
-    for (int i = 0; i < d->program->steps.n; i++) {
+    for (int i = 0; i < d->program->phase[FORWARD].n; i++) {
         if (d->binding->step[i]->run != copy_run) continue;
         const struct copy_table *table = d->binding->step[i]->data;
         const bool has_form = table->form.number;
@@ -127,6 +127,7 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
         text_add(text, "weights");
         *offset += (int64_t)d->weights->packed.offset[ref->index];
         break;
+    case BUFFER_SAVED:
     case BUFFER_NONE: text_add(text, "(const char *)0"); break;
     }
 }
@@ -305,7 +306,7 @@ static void print_interface(struct deployment *d, struct text *text,
 
 /* Refuses what portable C does not support, before any file is written. */
 static enum sol_status check_steps(const struct deployment *d) {
-    const struct step_list *list = &d->program->steps;
+    const struct step_list *list = &d->program->phase[FORWARD];
     for (int i = 0; i < list->n; i++)
         if (list->at[i].run != kernel_run && list->at[i].run != copy_run &&
             list->at[i].run != gather_run && list->at[i].run != resample_run &&
@@ -346,7 +347,7 @@ static enum sol_status write_network(struct deployment *d, const struct binding 
 
 /* Appends the function of recurrent layers of one type, if a step calls it. */
 static void add_recurrent(const struct deployment *d, struct text *text, bool of_double) {
-    const struct step_list *list = &d->program->steps;
+    const struct step_list *list = &d->program->phase[FORWARD];
     int i = 0;
     while (i < list->n &&
            (list->at[i].run != dnn_recurrent_run_plain || is_double(&list->at[i]) != of_double))
@@ -382,8 +383,7 @@ enum sol_status deploy_portable(struct deployment *d) {
         VEC_PUSH(d->arena, &d->files, file);
         TRY(deploy_write_weights(d, file, true, &expect));
     }
-    TRY(binding_new(&d->program->steps, &d->program->formulas, d->symbols, d->program->n_symbols,
-                    &d->binding));
+    TRY(binding_new(d->program, FORWARD, d->symbols, &d->binding));
     TRY(deploy_header(d));
     return write_network(d, d->binding, &expect);
 }

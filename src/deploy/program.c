@@ -78,7 +78,7 @@ static void print_size(struct text *text, const struct size *size) {
 int deploy_n_lists(const struct deployment *d) { return d->is_packed ? 1 : 2; }
 
 const struct step_list *deploy_list(const struct deployment *d, int i) {
-    return i ? &d->program->prepack : &d->program->steps;
+    return i ? &d->program->phase[PREPACK] : &d->program->phase[FORWARD];
 }
 
 /* The generated kernel that a step calls; NULL: none. */
@@ -248,7 +248,7 @@ static void print_call(struct text *text, const struct deployment *d, const stru
                  dnn_recurrent_find(step));
     else
         text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
-                 find_user(&d->program->steps, step->data));
+                 find_user(&d->program->phase[FORWARD], step->data));
 }
 
 static void print_steps(struct text *text, struct deployment *d, const struct step_list *list,
@@ -367,8 +367,8 @@ void deploy_print_program(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     const struct step_list none = {0};
     deploy_visit_kernels(d, print_kernel, text);
-    print_list(text, d, &p->steps, "run");
-    print_list(text, d, d->is_packed ? &none : &p->prepack, "pack");
+    print_list(text, d, &p->phase[FORWARD], "run");
+    print_list(text, d, d->is_packed ? &none : &p->phase[PREPACK], "pack");
     print_slots(text, d, "packed", p->packed, p->n_packed);
     print_sizes(d, text);
     print_ports(text, "inputs", p->input, p->n_inputs);

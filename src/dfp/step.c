@@ -57,5 +57,5 @@ enum sol_status dfp_emit(struct build *b, const struct cluster *cluster, struct 
                         .name = "nest",
                         .module = "DFP",
                         .layers = build_describe(b, cluster)};
-    return build_step(b, cluster->prepack, &step);
+    return build_step(b, cluster->phase, &step);
 }

@@ -378,7 +378,7 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                         .name = "pack",
                         .module = "DNN",
                         .layers = "pack"};
-    return build_step(b, true, &step);
+    return build_step(b, phase_of_packing(b->cluster->phase), &step);
 }
 
 /* Elements from one sample of t to the next. Samples of a conv may have gaps between them (in a concat); the rows of a linear
@@ -464,7 +464,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                         .implementation = plan->impl->name,
                         .n_candidates = DNN_N_IMPLS,
                         .candidate = candidate};
-    return build_step(b, false, &step);
+    return build_step(b, b->cluster->phase, &step);
 }
 
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,

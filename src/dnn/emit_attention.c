@@ -115,7 +115,7 @@ enum sol_status dnn_emit_attention(struct build *b, const struct cluster *cluste
     for (int i = 0; i < ATTENTION_N_POINTERS; i++) ptr[i] = build_ref(b, tensor_of(l, i));
     fill_arguments(b, l, isa->lanes, arg);
     return build_step(
-        b, cluster->prepack,
+        b, cluster->phase,
         &(struct step){
             .run = dnn_attention_run,
             .n_tasks = dnn_attention_n_tasks,

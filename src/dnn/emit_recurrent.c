@@ -30,10 +30,10 @@ static void fill_arguments(const struct layer *l, int lanes, struct size *arg) {
 }
 
 /* The packed weight of an earlier layer with the same weight and kind: a cell that runs once per step is packed once. */
-static bool find_packed(const struct build *b, const struct buffer_ref *weight,
+static bool find_packed(const struct build *b, enum phase phase, const struct buffer_ref *weight,
                         const struct size *arg, struct buffer_ref *out) {
-    for (int i = 0; i < b->prepack.n; i++) {
-        const struct step *step = &b->prepack.at[i];
+    for (int i = 0; i < b->steps[phase].n; i++) {
+        const struct step *step = &b->steps[phase].at[i];
         if (step->run != dnn_recurrent_pack || step->ptr[0].kind != weight->kind ||
             step->ptr[0].index != weight->index ||
             !size_equal(step->ptr[0].offset, weight->offset) ||
@@ -52,10 +52,11 @@ static enum sol_status emit_pack(struct build *b, const struct layer *l, int lan
     const int64_t vectors = dnn_recurrent_vectors(kind_of(l));
     const int64_t size = ceil_div(units, tile) * units * vectors * lanes * (int64_t)sizeof(float);
     const struct buffer_ref weight = build_ref(b, l->in[1]);
-    if (find_packed(b, &weight, arg, packed)) return SOL_OK;
+    const enum phase phase = phase_of_packing(b->cluster->phase);
+    if (find_packed(b, phase, &weight, arg, packed)) return SOL_OK;
     *packed = build_packed(b, size, "packed weight");
     struct buffer_ref ptr[] = {weight, *packed};
-    return build_step(b, true,
+    return build_step(b, phase,
                       &(struct step){.run = dnn_recurrent_pack,
                                      .n_tasks = dnn_recurrent_n_pack_tasks,
                                      .n_ptr = COUNT(ptr),
@@ -84,7 +85,7 @@ enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluste
     if (fits) TRY(emit_pack(b, l, isa->lanes, arg, &ptr[RECURRENT_WEIGHT]));
     else ptr[RECURRENT_WEIGHT] = build_ref(b, l->in[1]);
     return build_step(
-        b, cluster->prepack,
+        b, cluster->phase,
         &(struct step){.run = fits ? dnn_recurrent_run : dnn_recurrent_run_plain,
                        .n_tasks = dnn_recurrent_n_tasks,
                        .on_caller = fits,

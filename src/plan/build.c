@@ -3,10 +3,10 @@
  *
  *   device->emit -> build_ref, build_step -> [this file] -> build_finish -> struct sol_program
  *
- * A root tensor lies in a buffer of the caller (input, parameter, output) or in a slot. A tensor that `prepack` writes gets a
- * slot of packed parameters, any other one a slot in the arena of calls. At the end, slots of packed parameters that no call
- * reads move to the arena of `prepack`: a folded weight, for example, is needed only until it is packed. A slot lives from
- * the first step that uses it to the last; a use of a view is a use of its root.
+ * A root tensor lies in a buffer of the caller (input, parameter, output) or in a slot. At the end, the phases that use a slot
+ * decide whose memory it is. One phase: its arena, as of a folded weight, which is needed only until it is packed. Several, and a
+ * phase of prepack writes it: the packed parameters. FORWARD and BACKWARD: the saved values. A slot of an arena lives from the first
+ * step that uses it to the last; a use of a view is a use of its root.
  */
 #include "plan/build.h"
 
@@ -28,16 +28,12 @@ void build_begin(struct build *b, const struct cluster *cluster) {
     plan_report(b);
 }
 
-static struct buffer_ref add_slot(struct build *b, enum buffer_kind kind, struct slot slot) {
-    struct buffer_ref ref = {.kind = kind};
-    if (kind == BUFFER_PACKED) {
-        ref.index = b->packed.n;
-        VEC_PUSH(b->keep, &b->packed, slot);
-    } else {
-        ref.index = b->slots.n;
-        VEC_PUSH(b->keep, &b->slots, slot);
-    }
-    return ref;
+static struct buffer_ref add_slot(struct build *b, struct size size, bool is_packed,
+                                  const char *name) {
+    struct build_slot slot = {.size = size, .name = name, .is_packed = is_packed};
+    for (int phase = 0; phase < N_PHASES; phase++) slot.first[phase] = -1;
+    VEC_PUSH(b->arena, &b->slots, slot);
+    return (struct buffer_ref){.kind = BUFFER_ARENA, .index = b->slots.n - 1};
 }
 
 /* The buffer of a root tensor; called once per root. */
@@ -51,11 +47,9 @@ static struct buffer_ref make_buffer(struct build *b, const struct tensor *root)
         return (struct buffer_ref){.kind = BUFFER_PARAM,
                                    .index = index_of(m->params.at, m->params.n, root)};
     if (output >= 0) return (struct buffer_ref){.kind = BUFFER_OUTPUT, .index = output};
-    bool prepack = b->plan->maker[root->id] && b->plan->maker[root->id]->prepack;
-    struct slot slot = {.size = size_scale(layout_elements(root), size_element(root->dtype)),
-                        .first = -1,
-                        .name = "intermediate"};
-    return add_slot(b, prepack ? BUFFER_PACKED : BUFFER_ARENA, slot);
+    const struct cluster *maker = b->plan->maker[root->id];
+    return add_slot(b, size_scale(layout_elements(root), size_element(root->dtype)),
+                    maker && phase_is_prepack(maker->phase), "intermediate");
 }
 
 /* A view lies in its root's buffer, at an offset, and has its element type. */
@@ -76,42 +70,42 @@ struct buffer_ref build_ref(struct build *b, const struct tensor *t) {
 }
 
 struct buffer_ref build_packed(struct build *b, int64_t size, const char *name) {
-    return add_slot(
-        b, BUFFER_PACKED,
-        (struct slot){.size = size_const(size), .first = -1, .name = arena_strdup(b->keep, name)});
+    return add_slot(b, size_const(size), true, arena_strdup(b->keep, name));
 }
 
-static void touch_slot(struct slot *slot, int step) {
-    if (slot->first < 0) slot->first = step;
-    slot->last = step;
-}
-
-static bool uses_call(const struct step *step) {
+static bool uses_call(const struct build *b, const struct step *step) {
     for (int i = 0; i < step->n_ptr; i++) {
-        enum buffer_kind kind = step->ptr[i].kind;
-        if (kind == BUFFER_ARENA || kind == BUFFER_INPUT || kind == BUFFER_OUTPUT) return true;
+        const struct buffer_ref *ref = &step->ptr[i];
+        if (ref->kind == BUFFER_INPUT || ref->kind == BUFFER_OUTPUT) return true;
+        if (ref->kind == BUFFER_ARENA && !b->slots.at[ref->index].is_packed) return true;
     }
     return false;
 }
 
-/* Also extends the lifetimes of the arena slots that the step uses to this step. */
-enum sol_status build_step(struct build *b, bool prepack, const struct step *step) {
-    if (prepack && uses_call(step))
+/* Extends the lifetimes of the slots that step `at` of the phase uses to this step. */
+static void touch_slots(struct build *b, enum phase phase, const struct step *step, int at) {
+    for (int i = 0; i < step->n_ptr; i++) {
+        if (step->ptr[i].kind != BUFFER_ARENA) continue;
+        struct build_slot *slot = &b->slots.at[step->ptr[i].index];
+        if (slot->first[phase] < 0) slot->first[phase] = at;
+        slot->last[phase] = at;
+    }
+}
+
+enum sol_status build_step(struct build *b, enum phase phase, const struct step *step) {
+    if (phase_is_prepack(phase) && uses_call(b, step))
         return fail(SOL_EBUG, "%s of %s runs once but uses memory of a call", step->name,
                     step->layers);
     struct step copy = *step;
     copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
     copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
     copy.name = arena_strdup(b->keep, step->name);
-    copy.by_sample = b->cluster->by_sample && !b->cluster->prepack && !prepack;
+    copy.by_sample = b->cluster->by_sample && !phase_is_prepack(phase);
     copy.cluster = b->cluster->id;
-    if (b->report.at && !prepack)
+    if (b->report.at && !phase_is_prepack(phase))
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
-    for (int i = 0; i < step->n_ptr; i++)
-        if (step->ptr[i].kind == BUFFER_ARENA)
-            touch_slot(&b->slots.at[step->ptr[i].index], b->steps.n);
-    if (prepack) VEC_PUSH(b->keep, &b->prepack, copy);
-    else VEC_PUSH(b->keep, &b->steps, copy);
+    touch_slots(b, phase, step, b->steps[phase].n);
+    VEC_PUSH(b->keep, &b->steps[phase], copy);
     return SOL_OK;
 }
 
@@ -157,7 +151,7 @@ static enum sol_status add_movement(struct build *b, const struct cluster *clust
     step.bytes = build_bytes(cluster);
     step.layers = build_describe(b, cluster);
     step.module = step.name;
-    return build_step(b, cluster->prepack, &step);
+    return build_step(b, cluster->phase, &step);
 }
 
 /* ---- Module COPY ---- */
@@ -284,7 +278,7 @@ static enum sol_status add_update(struct build *b, const struct update *u) {
     text_add(&b->report, "%s\n", name.at);
     b->cluster = &none;
     b->cluster_begin = b->report.size;
-    return build_step(b, false,
+    return build_step(b, FORWARD,
                       &(struct step){.run = update_run,
                                      .n_tasks = update_n_tasks,
                                      .n_ptr = COUNT(ptr),
@@ -337,49 +331,59 @@ static void finish_ports(struct build *b, const struct model *m) {
         memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
 }
 
-/* Calls `visit` for each pointer to packed parameters in a list's steps. */
-static void visit_packed(struct build *b, struct step *steps, int n,
-                         void (*visit)(struct build *b, struct buffer_ref *ref, int step,
-                                       int *place),
-                         int *place) {
-    for (int i = 0; i < n; i++)
-        for (int p = 0; p < steps[i].n_ptr; p++)
-            if (steps[i].ptr[p].kind == BUFFER_PACKED) visit(b, &steps[i].ptr[p], i, place);
+/* The program's slots: those of each phase's arena, packed and saved ones. */
+enum { SLOTS_PACKED = N_PHASES, SLOTS_SAVED, N_SLOTS };
+struct slots {
+    VEC(struct slot) of[N_SLOTS];
+};
+
+/* The only phase that uses the slot; N_PHASES if several do, FORWARD if none does. */
+static enum phase find_user(const struct build_slot *slot) {
+    int n = 0;
+    enum phase user = FORWARD;
+    for (enum phase phase = 0; phase < N_PHASES; phase++)
+        if (slot->first[phase] >= 0) n++, user = phase;
+    return n > 1 ? N_PHASES : user;
 }
 
-static void note_use(struct build *b, struct buffer_ref *ref, int step, int *is_used) {
-    (void)b, (void)step;
-    is_used[ref->index] = true;
+static void settle_slot(struct build *b, struct build_slot *slot, struct slots *to) {
+    const enum phase user = find_user(slot);
+    struct slot settled = {.size = slot->size, .first = -1, .name = slot->name};
+    int list = slot->is_packed ? SLOTS_PACKED : SLOTS_SAVED;
+    slot->at.kind = slot->is_packed ? BUFFER_PACKED : BUFFER_SAVED;
+    if (user < N_PHASES) {
+        list = (int)user;
+        slot->at.kind = BUFFER_ARENA;
+        settled.first = slot->first[user], settled.last = slot->last[user];
+    }
+    slot->at.index = to->of[list].n;
+    VEC_PUSH(b->keep, &to->of[list], settled);
 }
 
-/* place[i] >= 0: new number of slot i among the packed parameters; else -1 - its number in the
- * arena of `prepack`. */
-static void move_ref(struct build *b, struct buffer_ref *ref, int step, int *place) {
-    const int to = place[ref->index];
-    ref->index = to < 0 ? -1 - to : to;
-    if (to >= 0) return;
-    ref->kind = BUFFER_ARENA;
-    touch_slot(&b->prepack_slots.at[ref->index], step);
-}
-
-/* Keeps the slots of packed parameters that calls read. The others, such as an intermediate value of a scale,
- * move to the arena of `prepack`. */
-static void settle_state(struct build *b) {
-    int *place = ARENA_ARRAY(b->arena, int, b->packed.n + 1), kept = 0;
-    visit_packed(b, b->steps.at, b->steps.n, note_use, place);
-    for (int i = 0; i < b->packed.n; i++) {
-        const struct slot slot = b->packed.at[i];
-        if (place[i]) {
-            b->packed.at[kept] = slot;
-            place[i] = kept++;
-        } else {
-            place[i] = -1 - b->prepack_slots.n;
-            VEC_PUSH(b->keep, &b->prepack_slots, slot);
+static void settle_pointers(struct build *b, enum phase phase) {
+    for (int i = 0; i < b->steps[phase].n; i++) {
+        struct step *step = &b->steps[phase].at[i];
+        for (int p = 0; p < step->n_ptr; p++) {
+            struct buffer_ref *ref = &step->ptr[p];
+            if (ref->kind != BUFFER_ARENA) continue;
+            const struct buffer_ref at = b->slots.at[ref->index].at;
+            ref->kind = at.kind, ref->index = at.index;
         }
     }
-    b->packed.n = kept;
-    visit_packed(b, b->prepack.at, b->prepack.n, move_ref, place);
-    visit_packed(b, b->steps.at, b->steps.n, move_ref, place);
+}
+
+/* Decides where each slot lies, and fills in the program's lists of steps and slots. */
+static void settle(struct build *b) {
+    struct sol_program *p = b->program;
+    struct slots slots = {0};
+    for (int i = 0; i < b->slots.n; i++) settle_slot(b, &b->slots.at[i], &slots);
+    for (enum phase phase = 0; phase < N_PHASES; phase++) {
+        settle_pointers(b, phase);
+        p->phase[phase] = (struct step_list){b->steps[phase].n, b->steps[phase].at,
+                                             slots.of[phase].n, slots.of[phase].at};
+    }
+    p->n_packed = slots.of[SLOTS_PACKED].n, p->packed = slots.of[SLOTS_PACKED].at;
+    p->n_saved = slots.of[SLOTS_SAVED].n, p->saved = slots.of[SLOTS_SAVED].at;
 }
 
 /* Derived symbols are those of the optimized model, which has the user's and may have more. */
@@ -395,16 +399,11 @@ static void finish_formulas(struct build *b, const struct model *user_model) {
 /* The program's ports are those of the user's model: in the optimized one, passes may have removed unused parameters. */
 enum sol_status build_finish(struct build *b, const struct model *user_model) {
     struct sol_program *p = b->program;
-    settle_state(b);
+    settle(b);
     TRY(build_hosts(b, user_model));
     finish_ports(b, user_model);
     finish_formulas(b, user_model);
     p->name = arena_strdup(b->keep, user_model->name);
-    p->prepack =
-        (struct step_list){b->prepack.n, b->prepack.at, b->prepack_slots.n, b->prepack_slots.at};
-    p->steps = (struct step_list){b->steps.n, b->steps.at, b->slots.n, b->slots.at};
-    p->n_packed = b->packed.n;
-    p->packed = b->packed.at;
     p->is_timed = env_has(ENV_SOL_DEBUG, "time");
     p->report = b->report.at ? b->report.at : "";
     return SOL_OK;

@@ -11,14 +11,23 @@
 #include "plan/plan.h"
 #include "run/program.h"
 
+/* A slot while steps are collected. Which phases use it decides in the end whose memory it is. */
+struct build_slot {
+    struct size size;
+    const char *name;
+    bool is_packed;                      /* a phase of prepack writes it */
+    int first[N_PHASES], last[N_PHASES]; /* steps that use it; first < 0: none of this phase does */
+    struct buffer_ref at; /* its kind and its number there, from the end of the build on */
+};
+
 struct build {
     struct arena *arena; /* freed at the end of the compile */
     struct arena *keep;  /* the program's */
     struct sol_program *program;
     const struct sol_options *options;
     struct plan *plan;
-    VEC(struct step) prepack, steps;
-    VEC(struct slot) prepack_slots, slots, packed;
+    VEC(struct step) steps[N_PHASES];
+    VEC(struct build_slot) slots;
     struct buffer_ref *where;      /* by root tensor id: its buffer; NONE until first used */
     const struct cluster *cluster; /* the one being emitted: new steps belong to it */
     struct text report;
@@ -31,13 +40,13 @@ void build_init(struct build *build);
 /* Starts a cluster: the steps that follow belong to it. Writes its headline into the report. */
 void build_begin(struct build *build, const struct cluster *cluster);
 
-/* The buffer and offset at which `t` begins. NONE if `t` is NULL. */
+/* The buffer and offset at which `t` begins. NONE if `t` is NULL. Slots are of kind ARENA until build_finish. */
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
 /* A new slot of `size` bytes for packed parameters. */
 struct buffer_ref build_packed(struct build *build, int64_t size, const char *name);
 
-/* Appends a step to `prepack` or `steps`. Copies its name, pointers and arguments; keeps its other fields. */
-enum sol_status build_step(struct build *build, bool prepack, const struct step *step);
+/* Appends a step to a phase. Copies its name, pointers and arguments; keeps its other fields. */
+enum sol_status build_step(struct build *build, enum phase phase, const struct step *step);
 
 /* The kind of a layer, such as "conv"; of a host layer the name of its function. */
 const char *build_kind_name(const struct model *m, const struct layer *l);

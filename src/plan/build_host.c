@@ -53,7 +53,7 @@ enum sol_status build_host(struct build *b, const struct cluster *cluster) {
     describe(b, l->in, l->n_in, tensor, ptr, &at);
     describe(b, l->out, l->n_out, tensor + l->n_in, ptr + l->n_in, &at);
     host->tensor = tensor;
-    return build_step(b, false,
+    return build_step(b, cluster->phase,
                       &(struct step){.run = host_run,
                                      .n_tasks = host_n_tasks,
                                      .on_caller = !custom || !custom->tasks,

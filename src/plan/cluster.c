@@ -271,7 +271,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
         for (int k = 0; k < cluster->layers.at[i]->n_out; k++)
             c->plan->maker[cluster->layers.at[i]->out[k]->id] = cluster;
-    cluster->prepack = is_prepack(c, cluster);
+    cluster->phase = is_prepack(c, cluster) ? PREPACK : FORWARD;
 }
 
 /* Appends the clusters that make the inputs and the one with the effect before, then the cluster: depth first. Clusters form no

@@ -59,7 +59,7 @@ static bool is_by_sample(const struct plan *plan, const struct cluster *cluster)
 
 /* Does the cluster become a step of a call? */
 static bool has_step(const struct cluster *cluster) {
-    return !cluster->prepack && cluster->module != MODULE_VIEW;
+    return !phase_is_prepack(cluster->phase) && cluster->module != MODULE_VIEW;
 }
 
 /* ---- Expected sizes ---- */

@@ -15,6 +15,7 @@
 
 #include "ir/expr.h"
 #include "ir/ir.h"
+#include "run/phase.h"
 
 enum module {
     MODULE_DFP,
@@ -47,7 +48,7 @@ struct dnn_fusion {
 struct cluster {
     int id;
     enum module module;
-    bool prepack;               /* reads parameters only: runs once per version of the parameters */
+    enum phase phase;           /* in which it runs */
     bool by_sample;             /* it can be computed for a part of the batch */
     int64_t micro_batch;        /* samples per run, expected for a batch of batch_hint */
     VEC(struct layer *) layers; /* topological */

@@ -19,7 +19,7 @@ static const struct cluster *epilogue_of(const struct cluster *cluster) {
 void plan_report(struct build *b) {
     const struct cluster *cluster = b->cluster;
     text_add(&b->report, "cluster %d, %s%s: %s\n", cluster->id, module_names[cluster->module],
-             cluster->prepack ? " (once per version of the weights)" : "",
+             phase_is_prepack(cluster->phase) ? " (once per version of the weights)" : "",
              build_describe(b, cluster));
     b->cluster_begin = b->report.size;
     const struct cluster *epilogue = epilogue_of(cluster);
@@ -85,7 +85,7 @@ const char *plan_dot(struct build *b) {
     for (int i = 0; i < m->inputs.n; i++) add_layer(&text, m, m->inputs.at[i]->producer);
     for (int i = 0; i < b->plan->clusters.n; i++) {
         const struct cluster *cluster = b->plan->clusters.at[i];
-        if (cluster->prepack) continue;
+        if (phase_is_prepack(cluster->phase)) continue;
         add_cluster(&text, m, cluster);
         for (int k = 0; k < cluster->layers.n; k++) add_edges(&text, cluster->layers.at[k]);
     }

@@ -209,10 +209,10 @@ static void add_head(struct html_report *html, const char *title) {
 
 /* Is slot `slot` read by step i? Its writer is step `first`. */
 static bool reads_slot(const struct sol_program *program, int i, int slot) {
-    const struct step *step = &program->steps.at[i];
+    const struct step *step = &program->phase[FORWARD].at[i];
     for (int p = 0; p < step->n_ptr; p++)
         if (step->ptr[p].kind == BUFFER_ARENA && step->ptr[p].index == slot &&
-            program->steps.slot[slot].first < i)
+            program->phase[FORWARD].slot[slot].first < i)
             return true;
     return false;
 }
@@ -241,8 +241,9 @@ static void count_lanes(struct html_report *html) {
     int most = 1;
     for (int at = 0; at < html->n; at++) {
         int n = 0;
-        for (int s = 0; s < html->program->steps.n_slots; s++)
-            n += html->program->steps.slot[s].first < at && html->program->steps.slot[s].last > at;
+        for (int s = 0; s < html->program->phase[FORWARD].n_slots; s++)
+            n += html->program->phase[FORWARD].slot[s].first < at &&
+                 html->program->phase[FORWARD].slot[s].last > at;
         if (n > most) most = n;
     }
     html->n_lanes = most > 24 ? 24 : most;
@@ -250,7 +251,7 @@ static void count_lanes(struct html_report *html) {
 
 static void add_arrows(struct html_report *html, int left) {
     int lane_end[24] = {0};
-    const struct step_list *list = &html->program->steps;
+    const struct step_list *list = &html->program->phase[FORWARD];
     for (int s = 0; s < list->n_slots; s++)
         for (int i = list->slot[s].first + 1; i <= list->slot[s].last && i < html->n; i++)
             if (reads_slot(html->program, i, s))
@@ -309,8 +310,8 @@ static void add_memory(struct html_report *html) {
              CHART_WIDTH, CHART_HEIGHT + 10, CHART_WIDTH, CHART_HEIGHT + 5);
     for (int i = 0; i < html->n; i++) {
         int y = CHART_HEIGHT + 5 -
-                (int)((double)binding_live(html->binding, &html->program->steps, i) / arena *
-                      CHART_HEIGHT);
+                (int)((double)binding_live(html->binding, &html->program->phase[FORWARD], i) /
+                      arena * CHART_HEIGHT);
         text_add(&html->text, "H%dV%d", (int)x, y);
         x += html->step[i].seconds / html->seconds * CHART_WIDTH;
     }
@@ -367,12 +368,12 @@ char *sol_program_html_report(const struct sol_program *program, const char *tit
                               const int64_t *symbols, const struct sol_step_time *steps, int n) {
     struct arena arena;
     struct binding *binding;
-    if (n != program->steps.n) {
-        (void)fail(SOL_EINVAL, "times of %d steps; the program has %d", n, program->steps.n);
+    if (n != program->phase[FORWARD].n) {
+        (void)fail(SOL_EINVAL, "times of %d steps; the program has %d", n,
+                   program->phase[FORWARD].n);
         return NULL;
     }
-    if (binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &binding))
-        return NULL;
+    if (binding_new(program, FORWARD, symbols, &binding)) return NULL;
     struct html_report html = {.program = program,
                                .binding = binding,
                                .step = steps,

@@ -168,56 +168,74 @@ static enum sol_status bind_samples(struct arena *arena, const struct binding *b
     return SOL_OK;
 }
 
+/* Where the slots of ARENA and SAVED begin. */
+struct places {
+    size_t *arena;
+    int64_t *saved;
+};
+
 static void bind_pointers(struct binding *b, const struct step_list *list, int i,
-                          const size_t *slot_offset) {
+                          const struct places *places) {
     const struct step *step = &list->at[i];
     for (int p = 0; p < step->n_ptr; p++) {
         const struct buffer_ref *ref = &step->ptr[p];
         b->ptr_offset[i][p] = size_eval(&ref->offset, b->symbol);
         b->ptr_sample_stride[i][p] =
             ref->sample_stride ? size_eval(ref->sample_stride, b->symbol) : 0;
+        if (ref->kind == BUFFER_SAVED) b->ptr_offset[i][p] += places->saved[ref->index];
         if (ref->kind != BUFFER_ARENA) continue;
-        b->ptr_offset[i][p] += (int64_t)slot_offset[ref->index];
+        b->ptr_offset[i][p] += (int64_t)places->arena[ref->index];
         if (is_local(b, &list->slot[ref->index])) b->ptr_sample_stride[i][p] = 0;
     }
 }
 
 static enum sol_status bind_step(struct arena *arena, struct binding *b,
-                                 const struct step_list *list, int i, const size_t *slot_offset) {
+                                 const struct step_list *list, int i, const struct places *places) {
     const struct step *step = &list->at[i];
     const int64_t micro_batch = section_of(b, i)->micro_batch;
     TRY(bind_samples(arena, b, i, step, micro_batch, &b->full));
     if (micro_batch) TRY(bind_samples(arena, b, i, step, b->symbol[0] % micro_batch, &b->rest));
-    bind_pointers(b, list, i, slot_offset);
+    bind_pointers(b, list, i, places);
     if (b->step[i]->scratch_size > b->scratch_size) b->scratch_size = b->step[i]->scratch_size;
     if (step->n_ptr > b->n_ptr) b->n_ptr = step->n_ptr;
     return SOL_OK;
 }
 
+/* What is packed is made before any call, so it does not depend on symbols. */
+static enum sol_status bind_symbols(struct binding *b, const struct sol_program *program,
+                                    const int64_t *symbols) {
+    static const struct formulas none;
+    b->formulas = phase_is_prepack(b->phase) ? &none : &program->formulas;
+    const int n_symbols = phase_is_prepack(b->phase) ? 0 : program->n_symbols;
+    formulas_derive(b->formulas, symbols, n_symbols, b->symbol);
+    return formulas_check(b->formulas, b->symbol);
+}
+
 static enum sol_status make_binding(struct arena *arena, struct arena *temporary,
-                                    const struct step_list *list, const struct formulas *formulas,
-                                    const int64_t *symbols, int n_symbols, struct binding **out) {
+                                    const struct sol_program *program, enum phase phase,
+                                    const int64_t *symbols, struct binding **out) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
     temporary->boundary = arena->boundary;
+    const struct step_list *list = &program->phase[phase];
     struct binding *b = alloc_tables(arena, list);
-    size_t *offset = ARENA_ARRAY(temporary, size_t, list->n_slots);
-    b->formulas = formulas;
-    formulas_derive(formulas, symbols, n_symbols, b->symbol);
-    TRY(formulas_check(formulas, b->symbol));
+    struct places places = {.arena = ARENA_ARRAY(temporary, size_t, list->n_slots),
+                            .saved = ARENA_ARRAY(temporary, int64_t, program->n_saved)};
+    b->phase = phase;
+    TRY(bind_symbols(b, program, symbols));
     make_sections(temporary, b, list);
-    TRY(place_slots(temporary, b, list, offset));
-    for (int i = 0; i < list->n; i++) TRY(bind_step(arena, b, list, i, offset));
+    TRY(place_slots(temporary, b, list, places.arena));
+    program_place_saved(program, b->symbol, places.saved);
+    for (int i = 0; i < list->n; i++) TRY(bind_step(arena, b, list, i, &places));
     *out = b;
     return SOL_OK;
 }
 
-enum sol_status binding_new(const struct step_list *list, const struct formulas *formulas,
-                            const int64_t *symbols, int n_symbols, struct binding **out) {
+enum sol_status binding_new(const struct sol_program *program, enum phase phase,
+                            const int64_t *symbols, struct binding **out) {
     struct arena arena, temporary;
     arena_init(&arena);
     arena_init(&temporary);
-    enum sol_status status =
-        make_binding(&arena, &temporary, list, formulas, symbols, n_symbols, out);
+    enum sol_status status = make_binding(&arena, &temporary, program, phase, symbols, out);
     arena_fini(&temporary);
     if (status) arena_fini(&arena);
     else (*out)->arena = arena;
@@ -243,10 +261,11 @@ static void drop_oldest(struct sol_program *program) {
 }
 
 /* Finds the binding and moves it to the front. The caller holds the lock. */
-static struct binding *find_binding(struct sol_program *program, const int64_t *symbols) {
+static struct binding *find_binding(struct sol_program *program, enum phase phase,
+                                    const int64_t *symbols) {
     for (struct binding **at = &program->bindings; *at; at = &(*at)->next) {
         struct binding *b = *at;
-        if (!same_symbols(program, b, symbols)) continue;
+        if (b->phase != phase || !same_symbols(program, b, symbols)) continue;
         *at = b->next;
         b->next = program->bindings;
         program->bindings = b;
@@ -256,11 +275,11 @@ static struct binding *find_binding(struct sol_program *program, const int64_t *
 }
 
 /* Finds or makes the binding for these symbols, and adds a user. The caller holds the lock. */
-static enum sol_status acquire_binding(struct sol_program *program, const int64_t *symbols,
-                                       struct binding **out) {
-    struct binding *b = find_binding(program, symbols);
+static enum sol_status acquire_binding(struct sol_program *program, enum phase phase,
+                                       const int64_t *symbols, struct binding **out) {
+    struct binding *b = find_binding(program, phase, symbols);
     if (!b) {
-        TRY(binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &b));
+        TRY(binding_new(program, phase, symbols, &b));
         b->next = program->bindings;
         program->bindings = b;
         drop_oldest(program);
@@ -294,11 +313,12 @@ static struct workspace *fit_workspace(struct workspace *idle, const struct bind
     return workspace_new(b, n_threads);
 }
 
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
-                                struct binding **out, struct workspace **workspace) {
+enum sol_status program_acquire(struct sol_program *program, enum phase phase,
+                                const int64_t *symbols, int n_threads, struct binding **out,
+                                struct workspace **workspace) {
     struct workspace *idle = NULL;
     lock_acquire(&program->lock);
-    enum sol_status status = acquire_binding(program, symbols, out);
+    enum sol_status status = acquire_binding(program, phase, symbols, out);
     if (!status && (idle = (*out)->idle)) (*out)->idle = idle->next;
     lock_release(&program->lock);
     if (status) return status;

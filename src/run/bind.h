@@ -17,10 +17,10 @@ struct workspace {
     int n_threads;
 };
 
-/* Evaluates the formulas of a list of steps for these values of the free symbols. The caller frees the binding. EINVAL if a
- * condition does not hold. */
-enum sol_status binding_new(const struct step_list *list, const struct formulas *formulas,
-                            const int64_t *symbols, int n_symbols, struct binding **out);
+/* Evaluates the formulas of a phase for these values of the free symbols, which prepack phases do not have. The caller frees the
+ * binding. EINVAL if a condition does not hold. */
+enum sol_status binding_new(const struct sol_program *program, enum phase phase,
+                            const int64_t *symbols, struct binding **out);
 void binding_free(struct binding *binding);
 /* The size of a slot in this binding, in bytes, and the first and last step of its lifetime. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,
@@ -30,10 +30,11 @@ int64_t binding_live(const struct binding *binding, const struct step_list *list
 /* NULL: out of memory. The caller frees it by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
 
-/* The binding for these symbol values, and a workspace for one call with `n_threads` threads. After the call, return both
+/* The binding of FORWARD or BACKWARD for these symbol values, and a workspace for one call with `n_threads` threads. After the call, return both
  * by program_give_back. */
-enum sol_status program_acquire(struct sol_program *program, const int64_t *symbols, int n_threads,
-                                struct binding **out, struct workspace **workspace);
+enum sol_status program_acquire(struct sol_program *program, enum phase phase,
+                                const int64_t *symbols, int n_threads, struct binding **out,
+                                struct workspace **workspace);
 void program_give_back(struct sol_program *program, struct binding *binding,
                        struct workspace *workspace);
 

@@ -1,7 +1,7 @@
 /*
  * Running a program: resolves each step's pointers and passes its tasks to the thread pool.
  *
- *   sol_program_run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
+ *   run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
  *
  * Steps run one after the other; the tasks of one step are independent. A call takes the program's lock twice, to get and
  * to return its binding, and allocates nothing if the binding has an idle workspace.
@@ -17,7 +17,7 @@
 struct bases {
     const void *const *input, *const *param;
     void *const *output;
-    char *arena, *const *packed;
+    char *arena, *const *packed, *saved;
 };
 
 static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
@@ -27,6 +27,7 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_OUTPUT: return (char *)base->output[ref->index] + offset;
     case BUFFER_ARENA: return base->arena + offset;
     case BUFFER_PACKED: return base->packed[ref->index] + offset;
+    case BUFFER_SAVED: return base->saved + offset;
     case BUFFER_NONE: break;
     }
     return NULL;
@@ -116,10 +117,24 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     return step_status(&job);
 }
 
-static void set_bases(struct call *call, const struct sol_weights *weights,
-                      const void *const *inputs, void *const *outputs) {
-    call->base = (struct bases){inputs, weights->param, outputs, call->workspace->arena,
-                                weights->packed.slot};
+/* What the caller of a call passes. */
+struct request {
+    const struct sol_program *program;
+    const struct sol_weights *weights;
+    enum phase phase;
+    const int64_t *symbols;
+    const void *const *inputs;
+    void *const *outputs; /* NULL: not known yet */
+    void *saved;
+};
+
+static void set_bases(struct call *call, const struct request *r) {
+    call->base = (struct bases){.input = r->inputs,
+                                .param = r->weights->param,
+                                .output = r->outputs,
+                                .arena = call->workspace->arena,
+                                .packed = r->weights->packed.slot,
+                                .saved = r->saved};
 }
 
 /* If another call has the pool, this one does not wait but runs on its own thread. */
@@ -166,10 +181,16 @@ static bool is_empty(const struct sol_port *port) {
     return false;
 }
 
-enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
-                                    const struct sol_port *port) {
+/* Does the caller pass memory for this port in this phase? Parameters are passed in PREPACK. */
+static bool has_port(const struct sol_port *port, enum phase phase) {
+    if (phase == BACKWARD) return port->is_backward || port->is_saved;
+    return !port->is_backward;
+}
+
+enum sol_status exec_check_pointers(const char *what, enum phase phase, int n,
+                                    const void *const *pointer, const struct sol_port *port) {
     for (int i = 0; i < n; i++)
-        if (!pointer[i] && !is_empty(&port[i]))
+        if (!pointer[i] && has_port(&port[i], phase) && !is_empty(&port[i]))
             return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
 }
@@ -180,28 +201,33 @@ static bool is_empty_call(const struct sol_program *program, const int64_t *symb
     return false;
 }
 
-/* Pointers of an empty call are not checked, as empty tensors may have the address NULL. `outputs` may be NULL: not checked. */
-static enum sol_status check_call(const struct sol_program *program, const int64_t *symbols,
-                                  const void *const *inputs, void *const *outputs) {
-    for (int i = 0; i < program->n_symbols; i++)
-        if (symbols[i] < 0)
-            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
-    if (is_empty_call(program, symbols)) return SOL_OK;
-    TRY(exec_check_pointers("input", program->n_inputs, inputs, program->input));
-    if (!outputs) return SOL_OK;
-    return exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
-                               program->output);
+static enum sol_status check_outputs(const struct request *r) {
+    return exec_check_pointers("output", r->phase, r->program->n_outputs,
+                               (const void *const *)r->outputs, r->program->output);
 }
 
-static enum sol_status begin_call(struct call *call, const struct sol_program *program,
-                                  const struct sol_weights *weights, const int64_t *symbols,
-                                  const void *const *inputs, void *const *outputs) {
-    TRY(check_call(program, symbols, inputs, outputs));
+/* Pointers of an empty call are not checked, as empty tensors may have the address NULL. */
+static enum sol_status check_call(const struct request *r) {
+    const struct sol_program *program = r->program;
+    for (int i = 0; i < program->n_symbols; i++)
+        if (r->symbols[i] < 0)
+            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i,
+                        (long long)r->symbols[i]);
+    if (is_empty_call(program, r->symbols)) return SOL_OK;
+    TRY(exec_check_pointers("input", r->phase, program->n_inputs, r->inputs, program->input));
+    if (program->n_saved && !r->saved)
+        return fail(SOL_EINVAL, "there is no memory for the values that a backward call needs");
+    return r->outputs ? check_outputs(r) : SOL_OK;
+}
+
+static enum sol_status begin_call(struct call *call, const struct request *r) {
+    TRY(check_call(r));
     take_pool(call);
-    enum sol_status status = program_acquire((struct sol_program *)(uintptr_t)program, symbols,
-                                             call->n_threads, &call->binding, &call->workspace);
+    enum sol_status status =
+        program_acquire((struct sol_program *)(uintptr_t)r->program, r->phase, r->symbols,
+                        call->n_threads, &call->binding, &call->workspace);
     if (status) leave_pool(call);
-    else set_bases(call, weights, inputs, outputs);
+    else set_bases(call, r);
     return status;
 }
 
@@ -218,24 +244,88 @@ static void print_time(void *user, const struct sol_step_time *step) {
             step->name, step->layers);
 }
 
+/* Reports one step. Called after the run, so that the visitor's own time is not measured. */
+static void visit_step(const struct step *step, const struct binding *b, double seconds,
+                       void (*visit)(void *user, const struct sol_step_time *step), void *user) {
+    struct sol_step_time time = {.name = step->name,
+                                 .module = step->module,
+                                 .layers = step->layers,
+                                 .seconds = seconds,
+                                 .flops = (double)size_eval(&step->flops, b->symbol),
+                                 .bytes = (double)size_eval(&step->bytes, b->symbol),
+                                 .cluster = step->cluster,
+                                 .implementation =
+                                     step->implementation ? step->implementation : step->name,
+                                 .n_candidates = step->n_candidates,
+                                 .candidate = step->candidate,
+                                 .choice = step->choice ? step->choice : ""};
+    visit(user, &time);
+}
+
+/* Measures each step, and calls `visit` for all of them after the run. */
+static enum sol_status profile(const struct request *r,
+                               void (*visit)(void *user, const struct sol_step_time *step),
+                               void *user) {
+    const struct step_list *list = &r->program->phase[r->phase];
+    struct call call;
+    double *seconds = mem_alloc(sizeof(double) * (size_t)(list->n + 1), 16);
+    if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", list->n);
+    enum sol_status status = begin_call(&call, r);
+    if (!status) {
+        status = run_list(&call, 0, seconds);
+        leave_pool(&call);
+        call.has_pool = false;
+        for (int i = 0; i < list->n && !status; i++)
+            visit_step(&list->at[i], call.binding, seconds[i], visit, user);
+        end_call(&call, r->program);
+    }
+    mem_free(seconds);
+    return status;
+}
+
+static enum sol_status run(const struct request *r) {
+    struct call call;
+    if (r->program->is_timed) return profile(r, print_time, NULL);
+    TRY(begin_call(&call, r));
+    enum sol_status status = run_list(&call, 0, NULL);
+    end_call(&call, r->program);
+    return status;
+}
+
 enum sol_status sol_program_run(const struct sol_program *program,
                                 const struct sol_weights *weights, const int64_t *symbols,
                                 const void *const *inputs, void *const *outputs) {
-    struct call call;
-    if (program->is_timed)
-        return sol_program_profile(program, weights, symbols, inputs, outputs, print_time, NULL);
-    TRY(begin_call(&call, program, weights, symbols, inputs, outputs));
-    enum sol_status status = run_list(&call, 0, NULL);
-    end_call(&call, program);
-    return status;
+    return run(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL});
+}
+
+enum sol_status sol_program_forward(const struct sol_program *program,
+                                    const struct sol_weights *weights, const int64_t *symbols,
+                                    const void *const *inputs, void *const *outputs, void *saved) {
+    return run(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, saved});
+}
+
+enum sol_status sol_program_backward(const struct sol_program *program, struct sol_weights *weights,
+                                     const int64_t *symbols, const void *const *inputs,
+                                     void *const *outputs, void *saved) {
+    TRY(weights_pack_backward(weights));
+    return run(&(struct request){program, weights, BACKWARD, symbols, inputs, outputs, saved});
+}
+
+enum sol_status sol_program_profile(const struct sol_program *program,
+                                    const struct sol_weights *weights, const int64_t *symbols,
+                                    const void *const *inputs, void *const *outputs,
+                                    void (*visit)(void *user, const struct sol_step_time *step),
+                                    void *user) {
+    return profile(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL},
+                   visit, user);
 }
 
 /* Can the first step run while the guard is evaluated? Not if it writes an output, as the guard supplies the outputs'
  * addresses; not if a function of the user or of the frontend computes it, as a guard that fails must leave no trace; not if it
  * needs this thread; and not if the batch is divided, as the step then is more than one job. */
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
-    const struct step *step = program->steps.at;
-    if (!program->steps.n || call->n_threads == 1) return false;
+    const struct step *step = program->phase[FORWARD].at;
+    if (!program->phase[FORWARD].n || call->n_threads == 1) return false;
     if (step->on_caller || step->after_guard) return false;
     const struct binding *b = call->binding;
     if (!b->full.n_tasks[0] || b->section->micro_batch != b->symbol[0]) return false;
@@ -273,79 +363,37 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
     return step_status(&job);
 }
 
-enum sol_status sol_program_run_speculative(bool (*run)(void *user), void *user,
+enum sol_status sol_program_run_speculative(bool (*ask)(void *user), void *user,
                                             const struct sol_program *program,
                                             const struct sol_weights *weights,
                                             const int64_t *symbols, const void *const *inputs,
                                             void *const *outputs) {
     struct call call;
-    struct guard guard = {run, user, true};
+    struct guard guard = {ask, user, true};
+    struct request r = {program, weights, FORWARD, symbols, inputs, NULL, NULL};
     if (program->is_timed || is_empty_call(program, symbols))
-        return run(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
-    enum sol_status status = begin_call(&call, program, weights, symbols, inputs, NULL);
-    if (status) return run(user), status;
-    call.base.output = outputs;
+        return ask(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
+    enum sol_status status = begin_call(&call, &r);
+    if (status) return ask(user), status;
+    call.base.output = r.outputs = outputs;
     int done;
     status = run_first_step(program, &call, &guard, &done);
     if (!guard.holds) status = SOL_OK; /* the guard failed: the result is discarded */
-    else if (!status)
-        status = exec_check_pointers("output", program->n_outputs, (const void *const *)outputs,
-                                     program->output);
+    else if (!status) status = check_outputs(&r);
     if (guard.holds && !status) status = run_list(&call, done, NULL);
     end_call(&call, program);
     return status;
 }
 
-/* Reports one step. Called after the run, so that the visitor's own time is not measured. */
-static void visit_step(const struct step *step, const struct binding *b, double seconds,
-                       void (*visit)(void *user, const struct sol_step_time *step), void *user) {
-    struct sol_step_time time = {.name = step->name,
-                                 .module = step->module,
-                                 .layers = step->layers,
-                                 .seconds = seconds,
-                                 .flops = (double)size_eval(&step->flops, b->symbol),
-                                 .bytes = (double)size_eval(&step->bytes, b->symbol),
-                                 .cluster = step->cluster,
-                                 .implementation =
-                                     step->implementation ? step->implementation : step->name,
-                                 .n_candidates = step->n_candidates,
-                                 .candidate = step->candidate,
-                                 .choice = step->choice ? step->choice : ""};
-    visit(user, &time);
-}
-
-enum sol_status sol_program_profile(const struct sol_program *program,
-                                    const struct sol_weights *weights, const int64_t *symbols,
-                                    const void *const *inputs, void *const *outputs,
-                                    void (*visit)(void *user, const struct sol_step_time *step),
-                                    void *user) {
+/* Runs a phase of prepack as a call of its own. Its binding and workspace are freed at the end, as they are not used again. */
+enum sol_status exec_prepack(const struct sol_weights *w, enum phase phase) {
     struct call call;
-    double *seconds = mem_alloc(sizeof(double) * (size_t)(program->steps.n + 1), 16);
-    if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", program->steps.n);
-    enum sol_status status = begin_call(&call, program, weights, symbols, inputs, outputs);
-    if (!status) {
-        status = run_list(&call, 0, seconds);
-        leave_pool(&call);
-        call.has_pool = false;
-        for (int i = 0; i < program->steps.n && !status; i++)
-            visit_step(&program->steps.at[i], call.binding, seconds[i], visit, user);
-        end_call(&call, program);
-    }
-    mem_free(seconds);
-    return status;
-}
-
-/* Runs the `prepack` steps as a call of their own. Its binding and workspace are freed at the end, as they are not used again. */
-enum sol_status exec_prepack(const struct sol_weights *w) {
-    const struct sol_program *program = w->program;
-    static const struct formulas none;
-    struct call call;
-    TRY(binding_new(&program->prepack, &none, NULL, 0, &call.binding));
+    TRY(binding_new(w->program, phase, NULL, &call.binding));
     take_pool(&call);
     call.workspace = workspace_new(call.binding, call.n_threads);
     enum sol_status status = SOL_OK;
     if (call.workspace) {
-        set_bases(&call, w, NULL, NULL);
+        set_bases(&call, &(struct request){.program = w->program, .weights = w, .phase = phase});
         status = run_list(&call, 0, NULL);
     } else {
         status = fail(SOL_ENOMEM, "no memory to pack weights");

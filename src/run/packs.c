@@ -72,13 +72,16 @@ static void unlink_packs(struct pack_block *block) {
         while (*at != &block->pack[i]) at = &(*at)->next;
         *at = block->pack[i].next;
     }
-    total -= block->size;
+    block->n = 0;
 }
 
 static void release(struct pack_block *block) {
     lock_acquire(&lock);
     const bool is_last = --block->n_users == 0;
-    if (is_last) unlink_packs(block);
+    if (is_last) {
+        unlink_packs(block);
+        total -= block->size;
+    }
     lock_release(&lock);
     if (!is_last) return;
     mem_free(block->memory);
@@ -97,6 +100,19 @@ bool packs_alloc(const struct packs *p) {
         p->block[i] = all;
     }
     return all != NULL;
+}
+
+/* Slots that were redirected lie in another block. */
+bool packs_claim(const struct packs *p) {
+    if (!p->n) return true;
+    struct pack_block *own = p->block[0];
+    int n_own = 0;
+    while (n_own < p->n && p->block[n_own] == own) n_own++;
+    lock_acquire(&lock);
+    const bool alone = n_own == p->n && own->n_users == p->n;
+    if (alone) unlink_packs(own);
+    lock_release(&lock);
+    return alone;
 }
 
 static size_t slot_size(const struct packs *p, int i) { return p->offset[i + 1] - p->offset[i]; }

@@ -27,6 +27,8 @@ bool packs_alloc(const struct packs *packs);
 /* Replaces slots by equal ones of other programs, and enters the remaining ones into the table. Call it once all slots
  * are filled; afterwards they are read-only. If memory is out, nothing is replaced. */
 void packs_deduplicate(const struct packs *packs);
+/* Makes the slots writable again, if no other packs use their memory: then nobody will. False: some are shared. */
+bool packs_claim(const struct packs *packs);
 void packs_release(const struct packs *packs);
 /* Bytes of all blocks of the process, for tests. */
 size_t packs_size(void);

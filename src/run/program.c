@@ -68,6 +68,23 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
+int64_t program_place_saved(const struct sol_program *program, const int64_t *symbols,
+                            int64_t *offset) {
+    int64_t at = 0;
+    for (int i = 0; i < program->n_saved; i++) {
+        if (offset) offset[i] = at;
+        at += round_up(size_eval(&program->saved[i].size, symbols), 64);
+    }
+    return at;
+}
+
+size_t sol_program_saved_size(const struct sol_program *program, const int64_t *symbols) {
+    int64_t all[SIZE_SYMBOLS];
+    formulas_derive(&program->formulas, symbols, program->n_symbols, all);
+    if (formulas_check(&program->formulas, all)) return 0;
+    return (size_t)program_place_saved(program, all, NULL);
+}
+
 /* Includes bytes that are shared with other programs. */
 size_t sol_program_weights_size(const struct sol_program *program) {
     return weights_place(program, NULL);
@@ -85,11 +102,11 @@ static size_t count_live(const struct step_list *list, const struct binding *bin
 enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
                                    struct sol_memory *out) {
     struct binding *binding;
-    TRY(binding_new(&program->steps, &program->formulas, symbols, program->n_symbols, &binding));
+    TRY(binding_new(program, FORWARD, symbols, &binding));
     *out = (struct sol_memory){.weights = sol_program_weights_size(program),
                                .constants = sizeof *program + arena_size(&program->arena),
                                .arena = binding->arena_size,
-                               .live = count_live(&program->steps, binding),
+                               .live = count_live(&program->phase[FORWARD], binding),
                                .scratch = binding->scratch_size * (size_t)pool_threads()};
     binding_free(binding);
     return SOL_OK;

@@ -3,9 +3,9 @@
  *
  *   compile.c fills it -> bind.c evaluates it for one vector of symbol values -> exec.c runs it
  *
- * There are two lists of steps. `prepack` reads only parameters and writes the packed parameters
- * (folded, reordered, transformed); it runs once per version of the parameters. `steps` runs at
- * every call.
+ * Each phase (phase.h) has a list of steps. PREPACK reads only parameters and writes the packed parameters (folded, reordered,
+ * transformed); FORWARD is a call. What FORWARD writes and BACKWARD reads is saved in memory of the caller, which lives between
+ * the two calls.
  *
  * Invariant: a program is self-contained. All its data is in its own arena; of the compiler it uses only the interpreter
  * of generated kernels (struct kernel). It is immutable once compiled, except for the cache of bindings, which has a lock.
@@ -17,6 +17,7 @@
 #include "base/size.h"
 #include "run/copy_form.h"
 #include "run/packs.h"
+#include "run/phase.h"
 
 #include <stdatomic.h>
 
@@ -27,21 +28,22 @@ enum buffer_kind {
     BUFFER_PARAM,
     BUFFER_OUTPUT,
     BUFFER_ARENA,
-    BUFFER_PACKED
+    BUFFER_PACKED,
+    BUFFER_SAVED
 };
 
 /* A pointer of a step. NONE stands for NULL. */
 struct buffer_ref {
     enum buffer_kind kind;
-    int index;          /* port number, or slot number for ARENA and PACKED */
+    int index;          /* port number, or slot number for ARENA, PACKED and SAVED */
     struct size offset; /* bytes */
     /* bytes from one sample to the next; NULL: 0, all samples share it */
     const struct size *sample_stride;
 };
 
-/* Memory of one intermediate value. ARENA slots live from step `first` to step `last`, both included; slots with
- * disjoint lifetimes share bytes. A slot that `prepack` writes and `steps` reads is PACKED: it lives as long as struct
- * sol_weights. */
+/* Memory of one intermediate value. ARENA slots live from step `first` to step `last` of a phase, both included; slots with
+ * disjoint lifetimes share bytes. A slot that a phase of prepack writes and another phase reads is PACKED: it lives as long as
+ * struct sol_weights. One that FORWARD writes and BACKWARD reads is SAVED; it holds the whole batch. */
 struct slot {
     struct size size; /* bytes */
     int first, last;
@@ -121,13 +123,14 @@ struct binding {
     struct arena arena; /* contains the whole binding, this struct too */
     const struct formulas *formulas;
     int64_t symbol[SIZE_SYMBOLS]; /* all symbols, derived ones too */
+    enum phase phase;
     struct binding *next;
     int n_sections;
     struct section *section;
     /* for a section's micro-batch, and for the last one if it is smaller */
     struct bound full, rest;
     const struct step **step; /* the list's steps, or adapted ones */
-    /* by step and pointer: bytes from the buffer's start; ARENA: the arena's */
+    /* by step and pointer: bytes from the buffer's start; ARENA and SAVED: from the start of all slots */
     int64_t **ptr_offset;
     int64_t **ptr_sample_stride; /* bytes to the next sample; 0 if the slot holds one micro-batch */
     size_t arena_size, scratch_size; /* scratch per thread */
@@ -144,9 +147,9 @@ struct sol_program {
     struct sol_port *input, *param, *output;
     struct size (*output_dim)[SOL_MAX_RANK];
     struct formulas formulas;
-    struct step_list prepack, steps;
-    int n_packed;
-    struct slot *packed;
+    struct step_list phase[N_PHASES];
+    int n_packed, n_saved;
+    struct slot *packed, *saved;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
     void (*release_code)(void *code); /* set if `code` is */
     void *
@@ -165,9 +168,15 @@ struct sol_program {
 struct sol_weights {
     atomic_int n_refs;
     const struct sol_program *program; /* retained */
-    const void **param;  /* the caller's pointers, for parameters that are used in place */
-    struct packs packed; /* by slot; immutable once prepack has run */
+    const void **param; /* the caller's pointers, for parameters that are used in place */
+    struct packs
+        packed; /* by slot; immutable between the phases of prepack and sol_weights_update */
+    /* Has PREPACK_BACKWARD run? The program's lock guards it. While it runs: -1 - the number of the process (lock.h). */
+    int has_backward;
 };
+
+/* weights.c: runs PREPACK_BACKWARD unless it has run for this version of the parameters. */
+enum sol_status weights_pack_backward(struct sol_weights *weights);
 
 /* weights.c: fills in the offsets of struct packs (NULL: only counts). Slots are aligned to 64 bytes. Returns the bytes of all. */
 size_t weights_place(const struct sol_program *program, size_t *offset);
@@ -179,11 +188,16 @@ struct sol_program *program_new(void);
  * offset[i]: in bytes, a multiple of 64. Returns the bytes of all. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
-/* exec.c: runs the `prepack` steps, which write the packed parameters. */
-enum sol_status exec_prepack(const struct sol_weights *weights);
-/* EINVAL if one of the n pointers is NULL; `what` names the kind of port in the message. */
-enum sol_status exec_check_pointers(const char *what, int n, const void *const *pointer,
-                                    const struct sol_port *port);
+/* program.c: fills in the offsets of the saved slots for these values of all symbols (NULL: only counts). Slots are aligned to 64
+ * bytes. Returns the bytes of all. */
+int64_t program_place_saved(const struct sol_program *program, const int64_t *symbols,
+                            int64_t *offset);
+
+/* exec.c: runs PREPACK or PREPACK_BACKWARD, which write the packed parameters. */
+enum sol_status exec_prepack(const struct sol_weights *weights, enum phase phase);
+/* EINVAL if one of the n pointers to ports of this phase is NULL; `what` names the kind of port in the message. */
+enum sol_status exec_check_pointers(const char *what, enum phase phase, int n,
+                                    const void *const *pointer, const struct sol_port *port);
 /* Called by a task, on any thread, to fail the call; call fail() first. The remaining steps do not run, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);

@@ -1,9 +1,12 @@
 /*
- * Weights: the packed parameters that `prepack` makes of one version of the parameters.
+ * Weights: the packed parameters that the phases of prepack make of one version of the parameters.
  *
  *   packs_alloc: memory for all slots -> exec_prepack fills it -> packs_deduplicate redirects slots that exist already
  *
- * Invariant: weights are immutable once sol_weights_new has returned.
+ * The parameters of a program that trains change at each step, so its slots are never shared: sol_weights_update fills the same
+ * memory again, without allocating it and faulting it in.
+ *
+ * Invariant: weights that calls may read do not change. The packs of BACKWARD are filled before the first call reads them.
  */
 #include "run/program.h"
 
@@ -34,11 +37,15 @@ static struct sol_weights *alloc_tables(const struct sol_program *program) {
     return w;
 }
 
+static void set_params(struct sol_weights *w, const void *const *params) {
+    const size_t n = (size_t)w->program->n_params;
+    if (n) memcpy(w->param, params, n * sizeof *params);
+}
+
 static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
                                      struct sol_weights **out) {
     struct sol_weights *w = alloc_tables(program);
     if (!w) return fail(SOL_ENOMEM, "no memory for weights");
-    if (program->n_params) memcpy(w->param, params, (size_t)program->n_params * sizeof *params);
     const size_t size = weights_place(program, w->packed.offset);
     if (!packs_alloc(&w->packed)) {
         mem_free(w);
@@ -46,6 +53,7 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
     }
     atomic_init(&w->n_refs, 1);
     w->program = program;
+    set_params(w, params);
     sol_program_retain((struct sol_program *)(uintptr_t)program);
     *out = w;
     return SOL_OK;
@@ -53,13 +61,58 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
 
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
                                 struct sol_weights **out) {
-    TRY(exec_check_pointers("parameter", program->n_params, params, program->param));
+    TRY(exec_check_pointers("parameter", PREPACK, program->n_params, params, program->param));
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
-    enum sol_status status = exec_prepack(w);
-    if (!status) packs_deduplicate(&w->packed);
+    enum sol_status status = exec_prepack(w, PREPACK);
+    if (!status && !program->phase[BACKWARD].n) packs_deduplicate(&w->packed);
     if (status) sol_weights_release(w);
     else *out = w;
+    return status;
+}
+
+/* ---- New values ---- */
+
+/* The caller's reference is the only one, so no other thread uses these weights. */
+static enum sol_status refill(struct sol_weights *w, const void *const *params) {
+    set_params(w, params);
+    w->has_backward = false;
+    return exec_prepack(w, PREPACK);
+}
+
+enum sol_status sol_weights_update(struct sol_weights **weights, const void *const *params) {
+    struct sol_weights *old = *weights, *w = old;
+    const struct sol_program *program = old->program;
+    TRY(exec_check_pointers("parameter", PREPACK, program->n_params, params, program->param));
+    const bool in_place = atomic_load(&old->n_refs) == 1 && packs_claim(&old->packed);
+    enum sol_status status = in_place ? refill(old, params) : sol_weights_new(program, params, &w);
+    if (in_place && !status) return SOL_OK;
+    if (in_place || !status) sol_weights_release(old);
+    if (in_place) *weights = NULL;
+    else if (!status) *weights = w;
+    return status;
+}
+
+/* ---- Packs of BACKWARD ---- */
+
+/* Waits while another thread of this process packs. True: this thread has to. */
+static bool begin_packing(struct sol_weights *w, struct lock *lock) {
+    const int packing = -1 - lock_process();
+    lock_acquire(lock);
+    while (w->has_backward == packing) lock_pause(lock);
+    const bool is_mine = w->has_backward != 1;
+    if (is_mine) w->has_backward = packing;
+    lock_release(lock);
+    return is_mine;
+}
+
+enum sol_status weights_pack_backward(struct sol_weights *w) {
+    struct sol_program *program = (struct sol_program *)(uintptr_t)w->program;
+    if (!program->phase[PREPACK_BACKWARD].n || !begin_packing(w, &program->lock)) return SOL_OK;
+    enum sol_status status = exec_prepack(w, PREPACK_BACKWARD);
+    lock_acquire(&program->lock);
+    w->has_backward = !status;
+    lock_release(&program->lock);
     return status;
 }
 

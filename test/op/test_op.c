@@ -237,8 +237,8 @@ static bool is_compiled(const struct sol_program *p, const char *name) {
     REQUIRE(!device_find(name, &device));
     if (!device->link || getenv("TEST_RUNNER") || (compiler && !strcmp(compiler, "none")))
         return true;
-    for (int i = 0; i < p->steps.n; i++) {
-        const struct step *step = &p->steps.at[i];
+    for (int i = 0; i < p->phase[FORWARD].n; i++) {
+        const struct step *step = &p->phase[FORWARD].at[i];
         if (step->run == kernel_run && !((const struct kernel *)step->data)->compiled) return false;
     }
     return true;

@@ -20,6 +20,7 @@ static int64_t draw(int64_t n) {
 }
 
 struct program {
+    struct sol_program compiled; /* with the list as FORWARD */
     struct step_list list;
     struct step step[STEPS];
     struct slot slot[SLOTS];
@@ -27,8 +28,6 @@ struct program {
     int64_t units[SLOTS]; /* per sample */
     struct size stride[SLOTS];
 };
-static const struct formulas none;
-
 static int64_t one_task(const struct step *step, const int64_t *arg) {
     (void)step, (void)arg;
     return 1;
@@ -63,6 +62,8 @@ static void draw_program(struct program *p) {
         p->step[i].by_sample = draw(6) > 0;
         point_to_slots(p, i);
     }
+    p->compiled.phase[FORWARD] = p->list;
+    p->compiled.n_symbols = 1;
 }
 
 /* One sample of one pointer: writes the mark into its units, or checks it. */
@@ -102,7 +103,7 @@ static void test_random_programs(void) {
         struct binding *b = NULL;
         draw_program(&p);
         micro_batch_cache = draw(12000);
-        if (!CHECK(!binding_new(&p.list, &none, symbols, 1, &b))) continue;
+        if (!CHECK(!binding_new(&p.compiled, FORWARD, symbols, &b))) continue;
         int64_t *memory = calloc(b->arena_size / UNIT + 1, sizeof *memory);
         divided += play(&p, b, batch, memory) > p.list.n;
         n_sections += b->n_sections;

@@ -21,7 +21,8 @@ static const char model_text[] = "model \"m\" {\n"
 
 static int count_steps(const struct sol_program *program, const char *module) {
     int n = 0;
-    for (int i = 0; i < program->steps.n; i++) n += !strcmp(program->steps.at[i].module, module);
+    for (int i = 0; i < program->phase[FORWARD].n; i++)
+        n += !strcmp(program->phase[FORWARD].at[i].module, module);
     return n;
 }
 
@@ -30,8 +31,8 @@ static void check_run(const struct sol_program *program) {
     float x[4 * 8] = {0}, w[6 * 8] = {0}, taken[3 * 6], turned[6 * 4];
     int64_t rows[] = {0, 3, 1};
     REQUIRE(!sol_weights_new(program, (const void *const[]){w}, &weights));
-    for (int i = 0; i < program->steps.n; i++) {
-        const struct step *step = &program->steps.at[i];
+    for (int i = 0; i < program->phase[FORWARD].n; i++) {
+        const struct step *step = &program->phase[FORWARD].at[i];
         if (!strcmp(step->module, "DFP"))
             CHECK(((const struct kernel *)step->data)->compiled != NULL);
     }

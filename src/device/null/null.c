@@ -90,7 +90,7 @@ static enum sol_status emit_dnn(struct build *build, const struct cluster *clust
                         .name = "nothing",
                         .module = "DNN",
                         .layers = build_describe(build, cluster)};
-    return build_step(build, cluster->prepack, &step);
+    return build_step(build, cluster->phase, &step);
 }
 
 /* Emits one cluster; called in the order of execution. COPY and GATHER only move values: build_copy and build_gather make steps

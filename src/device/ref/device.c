@@ -51,8 +51,8 @@ static enum sol_status emit_model(struct build *b, const struct model *user_mode
                         .name = "model",
                         .module = "ref",
                         .layers = "all"};
-    VEC_PUSH(b->keep, &b->steps, step);
-    b->steps.at[0].arg = arena_copy(b->keep, arg, sizeof arg);
+    VEC_PUSH(b->keep, &b->steps[FORWARD], step);
+    b->steps[FORWARD].at[0].arg = arena_copy(b->keep, arg, sizeof arg);
     return SOL_OK;
 }
 
