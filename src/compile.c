@@ -34,6 +34,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);
+    plan_phases(plan);
     TRY(plan_storage(plan));
     pass_clean(plan->model);
     TRY(ir_verify(plan->model));
@@ -73,6 +74,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .options = options,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
+    if (device->emit_model && ir_has_backward(model))
+        return fail(SOL_EUNSUPPORTED, "device %s has no backward calls", device->name);
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,

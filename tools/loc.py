@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 23050
+CORE_LINES = 23350
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -50,19 +50,19 @@ FOLDERS = {
     "src/dnn": 6420,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 3450,
+    "src/ir": 3500,
     "src/jit": 820,
     "src/pass": 1440,
-    "src/plan": 2400,
+    "src/plan": 2480,
     "src/report": 400,
-    "src/run": 2820,
+    "src/run": 2960,
     "test/deploy": 1660,
     "test/fault": 130,
     "test/fuzz": 220,
     "test/onnx": 4650,
-    "test/op": 3750,
+    "test/op": 3940,
     "test/torch": 8500,
-    "test/unit": 8660,
+    "test/unit": 8700,
     "tools": 2000,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

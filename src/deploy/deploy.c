@@ -192,9 +192,11 @@ static enum sol_status find_isa(struct deployment *d) {
                 cpu ? " and its instruction set " : "", cpu ? cpu : "");
 }
 
-/* A library's parameters are constant data. */
-static enum sol_status check_updates(const struct model *m) {
+/* A library's parameters are constant data, and it has one call. */
+static enum sol_status check_calls(const struct model *m) {
     char name[128];
+    if (ir_has_backward(m))
+        return fail(SOL_EUNSUPPORTED, "a library has no backward call, but the model has one");
     if (!m->updates.n) return SOL_OK;
     const char *param = m->updates.at[0].param->name;
     sol_clean(param, strlen(param), false, name, sizeof name);
@@ -228,7 +230,7 @@ static enum sol_status make_files(struct deployment *d) {
 static enum sol_status deploy(struct deployment *d, const struct sol_model *model) {
     static const int64_t ones[SIZE_FREE] = {1, 1, 1, 1, 1, 1, 1, 1};
     TRY(sol_model_check(model));
-    TRY(check_updates(ir_user_model(model)));
+    TRY(check_calls(ir_user_model(model)));
     TRY(check_names(d->library));
     TRY(find_isa(d));
     TRY(deploy_check_hosts(d, ir_user_model(model)));

@@ -119,7 +119,7 @@ void deploy_visit_kernels(struct deployment *d,
 /* Do the kernels need dfp_types? */
 void deploy_print_numbers(struct text *text, const char *name, int64_t n, const int32_t *number);
 bool deploy_needs_types(struct deployment *d);
-/* The step lists of the library: `steps`, and `prepack` unless the library contains packed parameters. */
+/* The step lists of the library: FORWARD, and PREPACK unless the library contains packed parameters. */
 int deploy_n_lists(const struct deployment *d);
 const struct step_list *deploy_list(const struct deployment *d, int i);
 

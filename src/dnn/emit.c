@@ -1,7 +1,7 @@
 /*
  * From a DNN cluster to steps.
  *
- *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in `prepack`, a step in `steps`
+ *   cluster -> problem -> the cheapest implementation that accepts -> a pack step in a phase of prepack, a step in the phase of the cluster
  *
  * The device passes the generated epilogue. This file appends the epilogue's pointers and arguments to those of the step;
  * dnn_step_run passes it to the implementation as a callback per finished region.
@@ -74,8 +74,8 @@ bool dnn_writes_plain(const struct layer *conv, int lanes) {
 
 bool dnn_computes(const struct layer *l, int lanes) {
     if (l->kind == LAYER_attention) return dnn_computes_attention(l);
-    return l->kind == LAYER_conv_transpose && l->in[1]->is_constant && !l->in[0]->is_constant &&
-           dnn_supports(l, lanes);
+    return l->kind == LAYER_conv_transpose && ir_is_constant(l->in[1]) &&
+           !ir_is_constant(l->in[0]) && dnn_supports(l, lanes);
 }
 
 /* ---- Problem ---- */

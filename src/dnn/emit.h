@@ -1,7 +1,7 @@
 /*
  * From a DNN cluster to steps.
  *
- *   device/cpu/cpu.c, emit -> dnn_emit: problem, choice of the implementation, a pack step in `prepack` and a step in `steps`
+ *   device/cpu/cpu.c, emit -> dnn_emit: problem, choice of the implementation, a pack step and a step
  */
 #ifndef SOL_DNN_EMIT_H
 #define SOL_DNN_EMIT_H

@@ -1,7 +1,7 @@
 /*
  * From a cluster of module RECURRENT, which is one recurrent layer, to steps.
  *
- *   cluster -> with vectors: a pack step in `prepack`, dnn_recurrent_run  |  else: dnn_recurrent_run_plain
+ *   cluster -> with vectors: a pack step, dnn_recurrent_run  |  else: dnn_recurrent_run_plain
  *
  * The vector kernel takes f32 and a weight that depends on parameters only. All tensors are plain and dense (plan/storage.c).
  */
@@ -72,7 +72,7 @@ static enum sol_status emit_pack(struct build *b, const struct layer *l, int lan
 enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluster,
                                    const struct dnn_isa *isa) {
     const struct layer *l = cluster->layers.at[0];
-    const bool fits = isa && l->in[0]->dtype == SOL_F32 && l->in[1]->is_constant;
+    const bool fits = isa && l->in[0]->dtype == SOL_F32 && ir_is_constant(l->in[1]);
     const bool has_more = l->kind == LAYER_lstm || l->kind == LAYER_gru;
     struct buffer_ref ptr[RECURRENT_N_POINTERS] = {
         [RECURRENT_X] = build_ref(b, l->in[0]),

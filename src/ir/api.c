@@ -269,11 +269,8 @@ void sol_model_host_layer(struct sol_model *user, int host, int n_in, const sol_
 
 BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
     struct tensor *t = get_tensor(user, handle);
-    TRY(ir_check_name(name));
     if (!t) return fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : "");
-    VEC_PUSH(&user->arena, &user->m->outputs, t);
-    VEC_PUSH(&user->arena, &user->m->output_names, arena_strdup(&user->arena, name ? name : ""));
-    return SOL_OK;
+    return ir_add_output(user->m, t, name, FORWARD);
 }
 
 void sol_model_output(struct sol_model *user, const char *name, sol_tensor handle) {

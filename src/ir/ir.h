@@ -14,6 +14,7 @@
 #define SOL_IR_H
 
 #include "base/size.h"
+#include "run/phase.h"
 
 #include <sol/sol.h>
 
@@ -67,9 +68,9 @@ struct tensor {
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
     const char *name;
-    /* Depends only on parameters that no call writes: computed once per version of them. */
-    bool is_constant;
-    bool is_updated;      /* a parameter that is in the model's list of updates */
+    enum phase
+        phase;       /* in which it is computed; of an input: in which the caller passes it first */
+    bool is_updated; /* a parameter that is in the model's list of updates */
     struct layout layout; /* chosen by plan/layout.c */
 };
 
@@ -106,8 +107,9 @@ struct model {
     VEC(struct tensor *) inputs, params;
     VEC(struct tensor *) outputs;
     VEC(const char *) output_names;
-    VEC(struct update) updates; /* at most one per parameter */
-    int n_tensors, n_layers;    /* ids in use are below these */
+    VEC(enum phase) output_phases; /* FORWARD, or BACKWARD: a gradient */
+    VEC(struct update) updates;    /* at most one per parameter */
+    int n_tensors, n_layers;       /* ids in use are below these */
     /* Composites that the device of this compile computes as a whole, with channel blocks of `lanes`: decompose leaves them. NULL: none. */
     bool (*computes)(const struct layer *layer, int lanes);
     int lanes;
@@ -151,6 +153,9 @@ static inline bool ir_is_quantized(const struct layer *l) {
 /* Inputs of a quantized anchor; those of others are x, weight, bias. */
 enum { QUANT_X, QUANT_WEIGHT, QUANT_ZERO, QUANT_SCALE, QUANT_BIAS, QUANT_RANGE };
 
+/* Depends only on parameters that no call writes: computed once per version of them. */
+static inline bool ir_is_constant(const struct tensor *t) { return phase_is_prepack(t->phase); }
+
 /* ---- ir/model.c: building and changing ---- */
 
 struct model *ir_model_new(struct arena *arena, const char *name);
@@ -182,10 +187,16 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
-/* Adds an update. Tensors that depend on the parameter keep `is_constant` until the model is cloned, as a compile does. */
+/* An input that the caller passes to BACKWARD only, such as the gradient of an output. Call it before layers read it. */
+void ir_set_backward(struct tensor *input);
+/* Adds an output of a call of FORWARD, or of BACKWARD. EINVAL if FORWARD does not have the tensor. */
+enum sol_status ir_add_output(struct model *m, struct tensor *t, const char *name,
+                              enum phase phase);
+/* Does the model have a part that runs in BACKWARD? */
+bool ir_has_backward(const struct model *m);
+/* Adds an update. From then on, what depends on the parameter is no constant. */
 enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tensor *value);
-/* Deep copy into another arena, so that passes never change the user's model. What depends on updated parameters is not constant
- * in the copy. */
+/* Deep copy into another arena, so that passes never change the user's model. Layers of the copy run as soon as their inputs are there. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
 /* Makes all readers of `from` read `to` instead; where `from` is an output or the value of an update, `to` becomes it. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);

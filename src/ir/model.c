@@ -65,7 +65,7 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
     t->rank = rank;
     for (int i = 0; i < rank; i++) t->dim[i] = dim[i];
     t->name = arena_strdup(m->arena, name ? name : "");
-    t->is_constant = kind == LAYER_param;
+    t->phase = kind == LAYER_param ? PREPACK : FORWARD;
     VEC_PUSH(m->arena, &m->layers, l);
     if (kind == LAYER_input) VEC_PUSH(m->arena, &m->inputs, t);
     else VEC_PUSH(m->arena, &m->params, t);
@@ -136,12 +136,16 @@ enum sol_status ir_check_shape(const struct model *m, int rank, const struct siz
                  : SOL_OK;
 }
 
+/* A layer runs when all its inputs are there. */
+static void join_phases(const struct layer *l, struct tensor *t) {
+    for (int i = 0; i < l->n_in; i++) t->phase = phase_join(t->phase, l->in[i]->phase);
+}
+
 enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                        const struct attr *attr, const char *origin, struct tensor **out) {
     struct layer *l = new_layer(m, kind, n_in, in, 1, attr, origin);
     struct tensor *t = l->out[0];
-    t->is_constant = true;
-    for (int i = 0; i < n_in; i++) t->is_constant &= l->in[i]->is_constant;
+    join_phases(l, t);
     enum sol_status status = check_inputs(l);
     if (!status) status = layer_infos[kind].types(l);
     if (!status) status = layer_infos[kind].infer(l);
@@ -151,7 +155,8 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
         return status;
     }
     /* What depends on symbols is computed at every call, even from constants: sizes, and where a slice or a range starts. */
-    t->is_constant &= size_is_const(ir_elements(t)) && size_is_const(l->attr.start);
+    if (!size_is_const(ir_elements(t)) || !size_is_const(l->attr.start))
+        t->phase = phase_join(t->phase, FORWARD);
     VEC_PUSH(m->arena, &m->layers, l);
     *out = t;
     return SOL_OK;
@@ -174,7 +179,7 @@ static enum sol_status check_host(const struct model *m, int n_in, int n_out,
     return SOL_OK;
 }
 
-/* The outputs are never constant: the function runs at every call, also if its inputs are. */
+/* The function runs at every call, also if its inputs are constant. */
 enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in, int n_out,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out) {
@@ -186,12 +191,34 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
     struct layer *l = new_layer(m, LAYER_host, n_in, in, n_out, attr, origin);
     for (int i = 0; i < n_out; i++) {
         out[i] = l->out[i];
+        out[i]->phase = FORWARD;
+        join_phases(l, out[i]);
         out[i]->dtype = type[i].dtype;
         out[i]->rank = type[i].rank;
         memcpy(out[i]->dim, type[i].dim, sizeof out[i]->dim);
     }
     VEC_PUSH(m->arena, &m->layers, l);
     return SOL_OK;
+}
+
+void ir_set_backward(struct tensor *input) { input->phase = BACKWARD; }
+
+enum sol_status ir_add_output(struct model *m, struct tensor *t, const char *name,
+                              enum phase phase) {
+    TRY(ir_check_name(name));
+    if (phase == FORWARD && phase_is_backward(t->phase))
+        return fail(SOL_EINVAL, "output \"%s\" depends on an input of the backward call",
+                    name ? name : "");
+    VEC_PUSH(m->arena, &m->outputs, t);
+    VEC_PUSH(m->arena, &m->output_names, arena_strdup(m->arena, name ? name : ""));
+    VEC_PUSH(m->arena, &m->output_phases, phase);
+    return SOL_OK;
+}
+
+bool ir_has_backward(const struct model *m) {
+    for (int i = 0; i < m->outputs.n; i++)
+        if (m->output_phases.at[i] == BACKWARD) return true;
+    return false;
 }
 
 enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tensor *value) {
@@ -204,7 +231,10 @@ enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tens
                     "update: parameter \"%s\" and its new value differ in shape or element type",
                     param->name);
     param->is_updated = true;
-    param->is_constant = false;
+    param->phase = FORWARD;
+    for (int i = 0; i < m->layers.n; i++) /* what depends on it is no constant */
+        for (int k = 0; k < m->layers.at[i]->n_out; k++)
+            join_phases(m->layers.at[i], m->layers.at[i]->out[k]);
     VEC_PUSH(m->arena, &m->updates, ((struct update){param, value}));
     return SOL_OK;
 }
@@ -221,7 +251,7 @@ static void clone_layer(struct model *copy, const struct layer *l, struct tensor
         *t = *l->out[i];
         t->id = id;
         t->producer = c;
-        for (int k = 0; k < l->n_in; k++) t->is_constant &= in[k]->is_constant;
+        join_phases(c, t);
         if (t->name) t->name = arena_strdup(copy->arena, t->name);
     }
     VEC_PUSH(copy->arena, &copy->layers, c);
@@ -244,6 +274,7 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
     for (int i = 0; i < m->outputs.n; i++) {
         VEC_PUSH(arena, &copy->outputs, map[m->outputs.at[i]->id]);
         VEC_PUSH(arena, &copy->output_names, arena_strdup(arena, m->output_names.at[i]));
+        VEC_PUSH(arena, &copy->output_phases, m->output_phases.at[i]);
     }
     for (int i = 0; i < m->updates.n; i++) {
         const struct update *u = &m->updates.at[i];

@@ -54,6 +54,7 @@ static void print_layer(struct text *text, const struct layer *l, const int *num
         ir_print_shape(text, l->out[0]);
         text_add(text, " ");
         print_name(text, l->out[0]->name);
+        if (l->out[0]->phase == BACKWARD) text_add(text, " backward");
     }
     for (int i = 0; i < l->n_in; i++) text_add(text, " %%%d", number[l->in[i]->id]);
     ir_print_attr(text, &layer_infos[l->kind], &l->attr);
@@ -95,7 +96,7 @@ void ir_print(struct text *text, const struct model *m) {
     for (int i = 0; i < m->outputs.n; i++) {
         text_add(text, "  output %%%d ", number[m->outputs.at[i]->id]);
         print_name(text, m->output_names.at[i]);
-        text_add(text, "\n");
+        text_add(text, m->output_phases.at[i] == BACKWARD ? " backward\n" : "\n");
     }
     for (int i = 0; i < m->updates.n; i++)
         text_add(text, "  update %%%d %%%d\n", number[m->updates.at[i].param->id],

@@ -143,7 +143,7 @@ static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SO
     return status;
 }
 
-/* f32[$0,3,224,224] "image" */
+/* f32[$0,3,224,224] "image"; behind the name of an input there may be: backward */
 static enum sol_status parse_source(struct parser *p, enum layer_kind kind, struct tensor **out) {
     enum sol_dtype dtype = SOL_F32;
     struct size dim[SOL_MAX_RANK];
@@ -153,6 +153,7 @@ static enum sol_status parse_source(struct parser *p, enum layer_kind kind, stru
     TRY(take_dims(p, &rank, dim));
     TRY(take_name(p, &name));
     *out = ir_add_source(p->m, kind, name, dtype, rank, dim);
+    if (kind == LAYER_input && take_word(p, "backward")) ir_set_backward(*out);
     return SOL_OK;
 }
 
@@ -331,16 +332,17 @@ static enum sol_status parse_symbol(struct parser *p) {
     return status;
 }
 
-/* %7 "logits" */
+/* %7 "logits"; behind the name there may be: backward */
 static enum sol_status parse_output(struct parser *p) {
     struct tensor *t;
     const char *name;
     if (*p->at != '%') return complain(p, "a tensor is missing");
     TRY(take_tensor(p, &t));
     TRY(take_name(p, &name));
-    VEC_PUSH(p->arena, &p->m->outputs, t);
-    VEC_PUSH(p->arena, &p->m->output_names, name);
-    return SOL_OK;
+    const enum phase phase = take_word(p, "backward") ? BACKWARD : FORWARD;
+    enum sol_status status = ir_add_output(p->m, t, name, phase);
+    if (status) prefix_place(p);
+    return status;
 }
 
 /* %1 %7: parameter and new value */

@@ -34,6 +34,16 @@ static enum sol_status verify_output(const struct model *m, const struct layer *
     return SOL_OK;
 }
 
+/* Passes may give a layer inputs of an earlier phase, never of one that comes later. */
+static enum sol_status verify_phase(const struct layer *l) {
+    for (int k = 0; k < l->n_out; k++)
+        for (int i = 0; i < l->n_in; i++)
+            if (phase_join(l->in[i]->phase, l->out[k]->phase) != l->out[k]->phase)
+                return fail(SOL_EBUG, "layer %d (%s) runs before its input %d is there", l->id,
+                            layer_infos[l->kind].name, i);
+    return SOL_OK;
+}
+
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
     if (l->id < 0 || l->id >= m->n_layers) return fail(SOL_EBUG, "layer id out of range");
     if (l->n_out < 1 || (l->n_out > 1 && l->kind != LAYER_host))
@@ -41,6 +51,7 @@ static enum sol_status verify_layer(const struct model *m, const struct layer *l
                     l->n_out);
     TRY(verify_inputs(l, made));
     for (int i = 0; i < l->n_out; i++) TRY(verify_output(m, l, i, made));
+    TRY(verify_phase(l));
     return verify_shape(l);
 }
 
@@ -49,7 +60,7 @@ static enum sol_status verify_update(const struct update *u, int i, char *made) 
     const struct tensor *param = u->param, *value = u->value;
     if (!made[param->id] || !made[value->id])
         return fail(SOL_EBUG, "update %d has a tensor that is made by no layer", i);
-    if (param->producer->kind != LAYER_param || !param->is_updated || param->is_constant)
+    if (param->producer->kind != LAYER_param || !param->is_updated || ir_is_constant(param))
         return fail(SOL_EBUG, "update %d is not of a parameter that is marked as updated", i);
     if (made[param->id] == 2) return fail(SOL_EBUG, "update %d is the second of a parameter", i);
     if (param->dtype != value->dtype || !ir_same_shape(param, value, -1))
@@ -58,10 +69,17 @@ static enum sol_status verify_update(const struct update *u, int i, char *made) 
     return SOL_OK;
 }
 
+static enum sol_status verify_result(const struct model *m, int i, const char *made) {
+    const struct tensor *t = m->outputs.at[i];
+    if (!made[t->id]) return fail(SOL_EBUG, "output %d is made by no layer", i);
+    if (m->output_phases.at[i] == FORWARD && phase_is_backward(t->phase))
+        return fail(SOL_EBUG, "output %d is not there at the end of a forward call", i);
+    return SOL_OK;
+}
+
 static enum sol_status verify_layers(const struct model *m, char *made) {
     for (int i = 0; i < m->layers.n; i++) TRY(verify_layer(m, m->layers.at[i], made));
-    for (int i = 0; i < m->outputs.n; i++)
-        if (!made[m->outputs.at[i]->id]) return fail(SOL_EBUG, "output %d is made by no layer", i);
+    for (int i = 0; i < m->outputs.n; i++) TRY(verify_result(m, i, made));
     for (int i = 0; i < m->updates.n; i++) TRY(verify_update(&m->updates.at[i], i, made));
     return SOL_OK;
 }

@@ -6,7 +6,7 @@
  *   log_softmax(x) -> d - log(sum(exp(d))),  d = x - max(x)
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
- * scale and shift depend on parameters only, so `prepack` computes them, once per version of the parameters. The other composites
+ * scale and shift depend on parameters only, so PREPACK computes them, once per version of the parameters. The other composites
  * are in decompose_norm.c, decompose_attention.c and decompose_transposed.c.
  */
 #include "pass/decompose.h"

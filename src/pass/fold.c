@@ -4,7 +4,7 @@
  *   conv(x, w, b) * s  ->  conv(x, w * s, b * s)       s, t: constants with one value per output channel
  *   conv(x, w, b) + t  ->  conv(x, w, b + t)
  *
- * This removes decomposed batch norms. w * s, b * s and b + t are constant, so `prepack` computes them, once per version
+ * This removes decomposed batch norms. w * s, b * s and b + t are constant, so PREPACK computes them, once per version
  * of the parameters. A conv with several readers is not changed.
  */
 #include "pass/pass.h"
@@ -22,7 +22,7 @@ static int weight_axis(const struct layer *anchor) {
 
 /* Is `t` constant with one value per output channel of `y` (or one for all)? All other dims must be 1. */
 static bool is_per_channel(const struct tensor *t, const struct tensor *y, int axis) {
-    if (!t->is_constant || t->rank > y->rank) return false;
+    if (!ir_is_constant(t) || t->rank > y->rank) return false;
     for (int d = 0; d < t->rank; d++) {
         int y_dim = d + y->rank - t->rank;
         if (!size_is(t->dim[d], 1) && !(y_dim == axis && size_equal(t->dim[d], y->dim[axis])))
@@ -84,8 +84,8 @@ static struct tensor *fold_sum(struct model *m, const struct layer *anchor, stru
 static const struct layer *find_anchor(const struct model *m, const struct layer *l, int i) {
     const struct tensor *y = l->in[i];
     const struct layer *anchor = y->producer;
-    if (!is_anchor(anchor) || y->is_constant || pass_single_reader(m, y) != l) return NULL;
-    if (l->out[0]->rank != y->rank || !anchor->in[1]->is_constant) return NULL;
+    if (!is_anchor(anchor) || ir_is_constant(y) || pass_single_reader(m, y) != l) return NULL;
+    if (l->out[0]->rank != y->rank || !ir_is_constant(anchor->in[1])) return NULL;
     return is_per_channel(l->in[1 - i], y, channel_axis(anchor)) ? anchor : NULL;
 }
 

@@ -44,7 +44,7 @@ static bool is_divided(const struct layer *l, int i) {
 
 static bool has_patches(const struct model *m, const struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
-    if (l->attr.groups > 1 || x->dtype != SOL_F32 || x->is_constant || !w->is_constant)
+    if (l->attr.groups > 1 || x->dtype != SOL_F32 || ir_is_constant(x) || !ir_is_constant(w))
         return false;
     if (!is_divided(l, 0) || !is_divided(l, 1) || size_value(w->dim[3]) < LEAST_COLUMNS)
         return false;

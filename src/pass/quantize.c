@@ -104,7 +104,8 @@ static bool find_moved(struct model *m, struct tensor *t, struct quantized *q) {
 }
 
 static bool find_weight(struct model *m, struct tensor *t, struct quantized *q) {
-    if (!t->is_constant || !find_moved(m, t, q) || q->zero || q->x->dtype != SOL_I8) return false;
+    if (!ir_is_constant(t) || !find_moved(m, t, q) || q->zero || q->x->dtype != SOL_I8)
+        return false;
     return !q->scale || is_per_row(q->scale, q->x);
 }
 
@@ -135,7 +136,7 @@ static bool match_scaling(const struct layer *l, struct quantize *q) {
     q->scaling = l->kind;
     q->scale = l->in[i];
     q->y = l->in[1 - i];
-    return is_one(q->scale) && q->scale->is_constant;
+    return is_one(q->scale) && ir_is_constant(q->scale);
 }
 
 /* Matches the layers from `cast` back to the value that is quantized. */
@@ -152,7 +153,7 @@ static bool match_quantize(const struct model *m, const struct layer *cast, stru
     if (!round || pass_single_reader(m, round->in[0]) != round) return false;
     scaling = round->in[0]->producer;
     if (!match_scaling(scaling, q) || pass_single_reader(m, q->y) != scaling) return false;
-    return !q->zero || (is_one(q->zero) && q->zero->is_constant);
+    return !q->zero || (is_one(q->zero) && ir_is_constant(q->zero));
 }
 
 static int channel_axis(const struct layer *anchor) {
@@ -162,7 +163,7 @@ static int channel_axis(const struct layer *anchor) {
 /* Is `t` a constant with one value per channel of the anchor's output, or one for all? */
 static bool is_per_channel(const struct tensor *t, const struct layer *anchor) {
     const struct tensor *y = anchor->out[0];
-    if (!t->is_constant || t->rank > y->rank || t->dtype != SOL_F32) return false;
+    if (!ir_is_constant(t) || t->rank > y->rank || t->dtype != SOL_F32) return false;
     for (int d = 0; d < t->rank; d++) {
         const int at = d + y->rank - t->rank;
         const bool is_channel = at == channel_axis(anchor) && size_equal(t->dim[d], y->dim[at]);
@@ -290,7 +291,7 @@ static bool find_product(struct model *m, const struct layer *anchor, struct pro
 /* Scales that are known, of x and of w. One of x that is computed at the call is not part of it. */
 static void set_scale(struct model *m, struct product *p) {
     p->scale = p->w.scale ? flatten(m, p->w.scale, p->k) : number(m, SOL_F32, 1, p->k);
-    if (p->x.scale && p->x.scale->is_constant)
+    if (p->x.scale && ir_is_constant(p->x.scale))
         p->scale = pass_binary(m, LAYER_mul, p->scale, flatten(m, p->x.scale, size_const(1)), NULL);
 }
 
@@ -322,7 +323,7 @@ static struct tensor *fuse_quantize(struct model *m, const struct layer *l) {
     if (!match_quantize(m, l, &q)) return l->out[0];
     const struct layer *anchor = find_anchor(m, &q);
     if (!anchor || anchor->out[0]->dtype != SOL_F32 || !find_product(m, anchor, &p) || !p.x.scale ||
-        !p.x.scale->is_constant)
+        !ir_is_constant(p.x.scale))
         return l->out[0];
     struct tensor *unit = flatten(m, q.scale, size_const(1));
     set_scale(m, &p);
@@ -341,10 +342,10 @@ static struct tensor *spread_bias(struct model *m, const struct layer *anchor) {
 /* A product whose result is f32. If the scale of x is computed at the call, the product is scaled by it, and gets its bias, behind. */
 static struct tensor *keep_float(struct model *m, const struct layer *l) {
     struct product p;
-    if (l->out[0]->dtype != SOL_F32 || l->out[0]->is_constant || !find_product(m, l, &p) ||
+    if (l->out[0]->dtype != SOL_F32 || ir_is_constant(l->out[0]) || !find_product(m, l, &p) ||
         !p.x.scale)
         return l->out[0];
-    const bool is_dynamic = !p.x.scale->is_constant;
+    const bool is_dynamic = !ir_is_constant(p.x.scale);
     set_scale(m, &p);
     p.bias = is_dynamic ? number(m, SOL_F32, 0, p.k) : add_biases(m, &p, NULL);
     struct tensor *y = build(m, &p, NULL, SOL_F32);
@@ -357,7 +358,7 @@ static struct tensor *keep_float(struct model *m, const struct layer *l) {
 static struct tensor *keep_integer(struct model *m, const struct layer *l) {
     const struct layer *anchor = l->in[0]->producer;
     struct product p;
-    if (l->out[0]->dtype != SOL_F32 || !is_product(anchor) || l->out[0]->is_constant ||
+    if (l->out[0]->dtype != SOL_F32 || !is_product(anchor) || ir_is_constant(l->out[0]) ||
         anchor->out[0]->dtype != SOL_I32 || anchor->n_in != 2 || !find_product(m, anchor, &p))
         return l->out[0];
     p.scale = number(m, SOL_F32, 1, p.k);

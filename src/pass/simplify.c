@@ -65,7 +65,7 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
 static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     struct tensor *w = l->in[1];
     struct attr attr = ir_default_attr();
-    if (!w->is_constant || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
+    if (!ir_is_constant(w) || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
         return scale_product(m, l);
     attr.n_axes = 2;
     attr.axes[0] = 1;

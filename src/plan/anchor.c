@@ -61,7 +61,7 @@ static bool is_ready_before(struct clustering *c, const struct tensor *t,
 
 /* As is_ready_before. Constants and sources are always ready. */
 static bool is_ready(struct clustering *c, const struct tensor *t, const struct layer *anchor) {
-    return t->is_constant || cluster_is_source(t->producer) || is_ready_before(c, t, anchor);
+    return ir_is_constant(t) || cluster_is_source(t->producer) || is_ready_before(c, t, anchor);
 }
 
 /* A convolution with a plain output has no residual and no generated epilogue. */
@@ -137,7 +137,8 @@ static struct layer *find_next(const struct clustering *c, const struct cluster 
 static bool may_follow(struct clustering *c, const struct cluster *e, const struct layer *anchor,
                        const struct layer *l) {
     const struct tensor *out = l->out[0];
-    if (c->of[l->id] || !(layer_infos[l->kind].traits & POINTWISE) || !same_place(e->tile, out))
+    if (c->of[l->id] || !(layer_infos[l->kind].traits & POINTWISE) || !same_place(e->tile, out) ||
+        out->phase != e->tile->phase)
         return false;
     for (int i = 0; i < l->n_in; i++)
         if (!holds(e, l->in[i]) && !is_ready(c, l->in[i], anchor)) return false;
@@ -191,7 +192,7 @@ static struct tensor *per_channel(const struct layer *l, enum layer_kind kind) {
     if (l->kind != kind) return NULL;
     for (int i = 0; i < 2; i++) {
         struct tensor *t = l->in[i];
-        if (t->is_constant && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) &&
+        if (ir_is_constant(t) && t->rank == 4 && layout_equal(&t->layout, &l->out[0]->layout) &&
             size_is(t->dim[2], 1) && size_is(t->dim[3], 1) && size_is(t->dim[0], 1))
             return t;
     }
@@ -235,7 +236,8 @@ static void take_permute(struct clustering *c, struct cluster *cluster, int i) {
     struct tensor *t = f->anchor->in[i];
     struct layer *l = t->producer;
     for (int d = 0; d < t->rank; d++) f->axis[i][d] = d;
-    if (l->kind != LAYER_permute || t->is_constant || c->of[l->id] || !cluster_single_reader(c, t))
+    if (l->kind != LAYER_permute || ir_is_constant(t) || c->of[l->id] ||
+        !cluster_single_reader(c, t))
         return;
     const int last = t->rank - 1;
     if (l->in[0]->layout.block || (l->attr.axes[last] != last && l->attr.axes[last - 1] != last))
@@ -250,7 +252,7 @@ static bool is_matrix_product(const struct clustering *c, const struct layer *l)
     const struct tensor *a = l->in[0], *b = l->in[1], *y = l->out[0];
     int64_t symbols[SIZE_SYMBOLS];
     if (a->layout.block || b->layout.block || y->layout.block) return false;
-    if (y->is_constant || a->producer->kind == LAYER_scalar || b->producer->kind == LAYER_scalar)
+    if (ir_is_constant(y) || a->producer->kind == LAYER_scalar || b->producer->kind == LAYER_scalar)
         return false;
     plan_expect(c->plan, 1, symbols);
     return size_eval(&y->dim[y->rank - 2], symbols) >= 4 &&
@@ -261,7 +263,7 @@ static bool is_matrix_product(const struct clustering *c, const struct layer *l)
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
         return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
-    if (!is_anchor(l) || !l->in[1]->is_constant || l->out[0]->is_constant) return false;
+    if (!is_anchor(l) || !ir_is_constant(l->in[1]) || ir_is_constant(l->out[0])) return false;
     if (ir_is_conv(l) && !l->out[0]->layout.block) return plan_writes_plain(c->plan, l);
     return c->plan->supports_anchor(l, c->plan->lanes);
 }

@@ -317,6 +317,19 @@ static struct sol_port *make_ports(struct build *b, int n, struct tensor *const 
     return ports;
 }
 
+/* Marks the ports of FORWARD that steps of BACKWARD use. */
+static void find_saved_ports(struct sol_program *p) {
+    const struct step_list *list = &p->phase[BACKWARD];
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].n_ptr; k++) {
+            const struct buffer_ref *ref = &list->at[i].ptr[k];
+            struct sol_port *port = ref->kind == BUFFER_INPUT    ? &p->input[ref->index]
+                                    : ref->kind == BUFFER_OUTPUT ? &p->output[ref->index]
+                                                                 : NULL;
+            if (port) port->is_saved = !port->is_backward;
+        }
+}
+
 static void finish_ports(struct build *b, const struct model *m) {
     struct sol_program *p = b->program;
     p->n_symbols = m->n_symbols;
@@ -329,6 +342,11 @@ static void finish_ports(struct build *b, const struct model *m) {
     p->output_dim = arena_alloc(b->keep, sizeof *p->output_dim * (size_t)(m->outputs.n + 1));
     for (int i = 0; i < m->outputs.n; i++)
         memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
+    for (int i = 0; i < m->inputs.n; i++)
+        p->input[i].is_backward = m->inputs.at[i]->phase == BACKWARD;
+    for (int i = 0; i < m->outputs.n; i++)
+        p->output[i].is_backward = m->output_phases.at[i] == BACKWARD;
+    find_saved_ports(p);
 }
 
 /* The program's slots: those of each phase's arena, packed and saved ones. */

@@ -9,7 +9,7 @@
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
  *
- * Invariant: clusters form no cycle. A and B do not join if a path from one to the other goes through a third cluster.
+ * Invariant: all layers of a cluster have the same phase. Clusters form no cycle. A and B do not join if a path from one to the other goes through a third cluster.
  */
 #include "plan/cluster.h"
 
@@ -39,7 +39,8 @@ static void find_effects(struct clustering *c) {
 
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t) {
     if (c->readers[t->id].n != 1 || ir_is_output(c->m, t)) return NULL;
-    return c->readers[t->id].at[0];
+    struct layer *reader = c->readers[t->id].at[0];
+    return reader->out[0]->phase == t->phase ? reader : NULL;
 }
 
 struct cluster *cluster_new(struct clustering *c, enum module module) {
@@ -66,8 +67,6 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
         if (c->plan->storage[next->out[0]->id].is_strided) break; /* a view of the copy */
         if (movement_keeps_batch(next) != movement_keeps_batch(l))
             break; /* one table is applied either per sample or to the whole tensor */
-        if (next->out[0]->is_constant != l->out[0]->is_constant)
-            break; /* a copy of a constant into a concat's output, which is the call's memory, runs at every call */
         cluster_add(c, cluster, next);
     }
 }
@@ -76,11 +75,12 @@ static void cluster_copy(struct clustering *c, struct layer *l) {
  * are slices of one image, none is copied. */
 static bool is_read_in_place(const struct clustering *c, const struct layer *l) {
     const struct tensor *out = l->out[0];
-    if (l->kind != LAYER_slice || out->layout.block || l->in[0]->layout.block || out->is_constant)
+    if (l->kind != LAYER_slice || out->layout.block || l->in[0]->layout.block ||
+        ir_is_constant(out))
         return false;
     for (int i = 0; i < c->readers[out->id].n; i++) {
         const struct layer *reader = c->readers[out->id].at[i];
-        if (c->of[reader->id]) return false;
+        if (c->of[reader->id] || reader->out[0]->phase != out->phase) return false;
         if (!(layer_infos[reader->kind].traits & POINTWISE) && !is_read_in_place(c, reader))
             return false;
     }
@@ -174,14 +174,6 @@ void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
     }
 }
 
-/* Computed once per version of the parameters. What the caller gets is written at every call. */
-static bool is_prepack(const struct clustering *c, const struct cluster *cluster) {
-    if (!cluster->layers.at[0]->out[0]->is_constant) return false;
-    for (int i = 0; i < cluster->layers.n; i++)
-        if (ir_is_output(c->m, cluster->layers.at[i]->out[0])) return false;
-    return true;
-}
-
 /* The union of two clusters, as a trial: it is not in c->all. */
 static struct cluster *unite(struct clustering *c, const struct cluster *a,
                              const struct cluster *b) {
@@ -195,7 +187,8 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
 }
 
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (is_prepack(c, a) != is_prepack(c, b)) return "one depends on parameters only";
+    if (a->layers.at[0]->out[0]->phase != b->layers.at[0]->out[0]->phase)
+        return "they run in different phases";
     const struct cluster *both = unite(c, a, b);
     if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
         return "too many tensors for one kernel";
@@ -218,7 +211,7 @@ static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
 static bool widens_stored(const struct clustering *c, const struct layer *l) {
     const struct tensor *x = l->kind == LAYER_cast ? l->in[0] : NULL;
     return x && size_element(x->dtype) == 1 && size_element(l->out[0]->dtype) > 1 &&
-           !x->is_constant && !cluster_single_reader(c, x);
+           !ir_is_constant(x) && !cluster_single_reader(c, x);
 }
 
 static void cluster_dfp(struct clustering *c, struct layer *l) {
@@ -271,7 +264,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
         for (int k = 0; k < cluster->layers.at[i]->n_out; k++)
             c->plan->maker[cluster->layers.at[i]->out[k]->id] = cluster;
-    cluster->phase = is_prepack(c, cluster) ? PREPACK : FORWARD;
+    cluster->phase = cluster->layers.at[0]->out[0]->phase;
 }
 
 /* Appends the clusters that make the inputs and the one with the effect before, then the cluster: depth first. Clusters form no

@@ -29,7 +29,8 @@ static inline bool cluster_is_source(const struct layer *l) {
 
 struct cluster *cluster_new(struct clustering *c, enum module module);
 void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l);
-/* The only reader of `t`; NULL if there are none or several, if it reads `t` twice, or if `t` is an output of the model. */
+/* The only reader of `t`; NULL if there are none or several, if it reads `t` twice or in a later phase, or if `t` is an output of the
+ * model. */
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t);
 /* Appends the tensors that the cluster's layers read and write to its `inputs` and `outputs`. */
 void cluster_find_ports(struct clustering *c, struct cluster *cluster);

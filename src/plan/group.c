@@ -26,8 +26,10 @@ static bool is_strided_view(const struct group *g, const struct layer *l) {
     return storage[l->out[0]->id].is_strided || (l->n_in && storage[l->in[0]->id].is_strided);
 }
 
-static bool fits(const struct group *g, const struct layer *l) {
-    if (cluster_is_source(l) || g->c->of[l->id] || !movement_fits_group(l)) return false;
+static bool fits(const struct group *g, const struct layer *l, enum phase phase) {
+    if (l->out[0]->phase != phase || cluster_is_source(l) || g->c->of[l->id] ||
+        !movement_fits_group(l))
+        return false;
     if (is_strided_view(g, l)) return false;
     return l->kind != LAYER_concat || !storage_is_view(g->c->plan, l);
 }
@@ -38,7 +40,7 @@ static void collect(struct group *g, struct layer *l) {
     VEC_PUSH(g->c->plan->arena, &g->layers, l);
     for (int i = 0; i < l->n_in; i++) {
         struct tensor *t = l->in[i];
-        if (g->is_end[t->id] != g->number && fits(g, t->producer)) {
+        if (g->is_end[t->id] != g->number && fits(g, t->producer, l->out[0]->phase)) {
             collect(g, t->producer);
             continue;
         }
@@ -87,7 +89,7 @@ static bool is_useful(const struct group *g) {
 
 /* The group that ends with `last`, if there is one. */
 static void group(struct group *g, struct layer *last) {
-    if (last->kind == LAYER_expand || !fits(g, last)) return;
+    if (last->kind == LAYER_expand || !fits(g, last, last->out[0]->phase)) return;
     g->number++;
     do {
         g->trial++;

@@ -92,7 +92,7 @@ static void unite(int *parent, int a, int b) {
 /* ---- Which layers keep the layout of their input ---- */
 
 static bool is_image(const struct tensor *t) {
-    return t->rank == 4 && !t->is_constant && !ir_is_input(t) && size_is_const(t->dim[1]);
+    return t->rank == 4 && !ir_is_constant(t) && !ir_is_input(t) && size_is_const(t->dim[1]);
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
@@ -166,7 +166,7 @@ static void join_islands(struct layouts *s, const struct layer *l) {
 
 /* Is it a convolution of module DNN? Others belong to DFP, which generates plain loops. */
 static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
-    return ir_is_conv(l) && l->in[1]->is_constant && is_image(l->out[0]) &&
+    return ir_is_conv(l) && ir_is_constant(l->in[1]) && is_image(l->out[0]) &&
            s->plan->supports_anchor(l, s->plan->lanes);
 }
 
@@ -442,13 +442,21 @@ static void set_layouts(struct layouts *s) {
     }
 }
 
-/* Each output of the model is plain and in memory of its own: a copy is needed for inputs, parameters, blocked tensors, and
- * the second use of a tensor. */
+/* Each output of the model is plain, in memory of its own, and written by the call that returns it: a copy is needed for inputs,
+ * parameters, blocked tensors, tensors of an earlier phase, and the second use of a tensor. */
 static bool needs_copy(const struct model *m, int i) {
     const struct tensor *t = m->outputs.at[i];
     for (int k = 0; k < i; k++)
         if (m->outputs.at[k] == t) return true;
-    return t->layout.block || t->is_constant || (layer_infos[t->producer->kind].traits & SOURCE);
+    return t->layout.block || t->phase != m->output_phases.at[i] ||
+           (layer_infos[t->producer->kind].traits & SOURCE);
+}
+
+static enum sol_status add_copy(struct model *m, struct tensor *from, enum phase phase,
+                                struct tensor **out) {
+    TRY(ir_add(m, LAYER_copy, 1, &from, NULL, from->producer->origin, out));
+    (*out)->phase = phase;
+    return SOL_OK;
 }
 
 /* The new value of a parameter is plain, is computed at every call, and is not in the caller's memory of inputs and parameters: so
@@ -457,8 +465,8 @@ static enum sol_status separate_updates(struct layouts *s) {
     for (int i = 0; i < s->m->updates.n; i++) {
         struct tensor **value = &s->m->updates.at[i].value, *from = *value;
         bool is_source = layer_infos[from->producer->kind].traits & SOURCE;
-        if (!from->layout.block && !from->is_constant && !is_source) continue;
-        TRY(ir_add(s->m, LAYER_copy, 1, &from, NULL, from->producer->origin, value));
+        if (!from->layout.block && !ir_is_constant(from) && !is_source) continue;
+        TRY(add_copy(s->m, from, FORWARD, value));
     }
     return SOL_OK;
 }
@@ -468,7 +476,7 @@ static enum sol_status separate_outputs(struct layouts *s) {
     for (int i = 0; i < m->outputs.n; i++) {
         if (!needs_copy(m, i)) continue;
         struct tensor *from = m->outputs.at[i];
-        TRY(ir_add(m, LAYER_copy, 1, &from, NULL, from->producer->origin, &m->outputs.at[i]));
+        TRY(add_copy(m, from, m->output_phases.at[i], &m->outputs.at[i]));
     }
     return SOL_OK;
 }

@@ -57,9 +57,9 @@ static bool is_by_sample(const struct plan *plan, const struct cluster *cluster)
     return true;
 }
 
-/* Does the cluster become a step of a call? */
-static bool has_step(const struct cluster *cluster) {
-    return !phase_is_prepack(cluster->phase) && cluster->module != MODULE_VIEW;
+/* Does the cluster become a step of a call of this phase? */
+static bool has_step(const struct cluster *cluster, enum phase phase) {
+    return cluster->phase == phase && cluster->module != MODULE_VIEW;
 }
 
 /* ---- Expected sizes ---- */
@@ -96,57 +96,89 @@ struct life {
     int first, last; /* steps; first < 0: no step uses it yet */
 };
 
-/* Extends the lifetimes of these tensors' roots to `step`. Skips the caller's tensors: they always have the whole batch. */
-static void touch(const struct plan *plan, struct life *life, struct tensor *const *at, int n,
-                  int step) {
+/* The steps of one phase. */
+struct steps {
+    int n;
+    struct cluster **at;
+    struct traffic *traffic;
+    int64_t *micro_batch;
+};
+
+/* Extends the lifetimes of these tensors' roots to `step`. Skips the caller's tensors and those of other phases, which always have
+ * the whole batch. */
+static void touch(const struct plan *plan, enum phase phase, struct life *life,
+                  struct tensor *const *at, int n, int step) {
     for (int i = 0; i < n; i++) {
         const struct tensor *root = plan->storage[at[i]->id].root;
-        if (cluster_is_source(root->producer) || ir_is_output(plan->model, root)) continue;
+        if (root->phase != phase || cluster_is_source(root->producer) ||
+            ir_is_output(plan->model, root))
+            continue;
         struct life *l = &life[root->id];
         if (l->first < 0) l->first = step;
         l->last = step;
     }
 }
 
-static void note_lives(const struct plan *plan, struct cluster *const *steps, int n,
-                       struct traffic *traffic, const int64_t *none, const int64_t *one) {
+/* What a later phase reads is saved: it has the whole batch, too. */
+static void drop_saved(const struct plan *plan, enum phase phase, struct life *life) {
+    for (int i = 0; i < plan->clusters.n; i++) {
+        const struct cluster *cluster = plan->clusters.at[i];
+        for (int k = 0; k < cluster->inputs.n && cluster->phase != phase; k++)
+            life[plan->storage[cluster->inputs.at[k]->id].root->id].first = -1;
+    }
+}
+
+static void note_lives(const struct plan *plan, enum phase phase, const struct steps *steps,
+                       const int64_t *none, const int64_t *one) {
     const struct model *m = plan->model;
     struct life *life = ARENA_ARRAY(plan->arena, struct life, m->n_tensors + 1);
     for (int t = 0; t < m->n_tensors; t++) life[t].first = -1;
-    for (int i = 0; i < n; i++) {
-        touch(plan, life, steps[i]->inputs.at, steps[i]->inputs.n, i);
-        touch(plan, life, steps[i]->outputs.at, steps[i]->outputs.n, i);
+    for (int i = 0; i < steps->n; i++) {
+        const struct cluster *cluster = steps->at[i];
+        touch(plan, phase, life, cluster->inputs.at, cluster->inputs.n, i);
+        touch(plan, phase, life, cluster->outputs.at, cluster->outputs.n, i);
     }
+    drop_saved(plan, phase, life);
     for (int i = 0; i < m->layers.n; i++)
         for (int k = 0; k < m->layers.at[i]->n_out; k++) {
             const struct tensor *t = m->layers.at[i]->out[k];
             const struct life *l = &life[t->id];
             struct size size = size_scale(layout_elements(t), size_element(t->dtype));
             if (l->first >= 0)
-                micro_batch_note_life(traffic, l->first, l->last,
+                micro_batch_note_life(steps->traffic, l->first, l->last,
                                       micro_batch_per_sample(size, none, one));
         }
 }
 
-enum sol_status plan_micro_batches(struct plan *plan, int64_t batch) {
-    const int n = plan->clusters.n;
-    struct traffic *traffic = ARENA_ARRAY(plan->arena, struct traffic, n + 1);
-    struct cluster **steps = ARENA_ARRAY(plan->arena, struct cluster *, n + 1);
-    int64_t *micro_batch = ARENA_ARRAY(plan->arena, int64_t, n + 1);
+static struct steps new_steps(struct arena *arena, int n) {
+    return (struct steps){.at = ARENA_ARRAY(arena, struct cluster *, n + 1),
+                          .traffic = ARENA_ARRAY(arena, struct traffic, n + 1),
+                          .micro_batch = ARENA_ARRAY(arena, int64_t, n + 1)};
+}
+
+static void divide_phase(struct plan *plan, enum phase phase, int64_t batch) {
+    struct steps steps = new_steps(plan->arena, plan->clusters.n);
     int64_t none[SIZE_SYMBOLS], one[SIZE_SYMBOLS];
-    int n_steps = 0;
     plan_expect(plan, 0, none);
     plan_expect(plan, 1, one);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < plan->clusters.n; i++) {
         struct cluster *cluster = plan->clusters.at[i];
-        cluster->by_sample = is_by_sample(plan, cluster);
-        cluster->micro_batch = batch;
-        if (!has_step(cluster)) continue;
-        traffic[n_steps] = micro_batch_traffic(build_bytes(cluster), cluster->by_sample, none, one);
-        steps[n_steps++] = cluster;
+        if (!has_step(cluster, phase)) continue;
+        steps.traffic[steps.n] =
+            micro_batch_traffic(build_bytes(cluster), cluster->by_sample, none, one);
+        steps.at[steps.n++] = cluster;
     }
-    note_lives(plan, steps, n_steps, traffic, none, one);
-    micro_batch_choose(n_steps, traffic, batch, micro_batch);
-    for (int i = 0; i < n_steps; i++) steps[i]->micro_batch = micro_batch[i];
+    note_lives(plan, phase, &steps, none, one);
+    micro_batch_choose(steps.n, steps.traffic, batch, steps.micro_batch);
+    for (int i = 0; i < steps.n; i++) steps.at[i]->micro_batch = steps.micro_batch[i];
+}
+
+enum sol_status plan_micro_batches(struct plan *plan, int64_t batch) {
+    for (int i = 0; i < plan->clusters.n; i++) {
+        plan->clusters.at[i]->by_sample = is_by_sample(plan, plan->clusters.at[i]);
+        plan->clusters.at[i]->micro_batch = batch;
+    }
+    divide_phase(plan, FORWARD, batch);
+    if (ir_has_backward(plan->model)) divide_phase(plan, BACKWARD, batch);
     return SOL_OK;
 }

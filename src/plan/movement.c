@@ -70,13 +70,13 @@ bool movement_is_possible(const struct layer *l) {
     if (keeps_pixels(l)) return true;
     bool batched = movement_keeps_batch(l);
     int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);
-    if (l->out[0]->is_constant && max_i64(in, out) > MOVEMENT_MAX_CONSTANT) return false;
+    if (ir_is_constant(l->out[0]) && max_i64(in, out) > MOVEMENT_MAX_CONSTANT) return false;
     return in >= 0 && out >= 0;
 }
 
 /* An expand before a pointwise layer is cheaper as a broadcast, so expands and concats move only inside of a group. */
 bool movement_fits_group(const struct layer *l) {
-    if (l->out[0]->is_constant) return false;
+    if (ir_is_constant(l->out[0])) return false;
     if (l->kind != LAYER_expand && l->kind != LAYER_concat &&
         (l->kind != LAYER_pad || l->attr.value != 0 || signbit(l->attr.value)))
         return movement_is_possible(l) && !keeps_pixels(l);

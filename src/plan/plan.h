@@ -1,7 +1,7 @@
 /*
  * The plan: turns an optimized model into clusters, with a layout and a storage for each tensor.
  *
- *   model -> layout.c -> storage.c -> cluster.c, anchor.c -> micro_batch.c -> the device's emit (dnn, dfp) -> build.c
+ *   model -> layout.c -> phase.c -> storage.c -> cluster.c, anchor.c -> micro_batch.c -> the device's emit (dnn, dfp) -> build.c
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv, linear or matmul with the layers that are fused into
  * its prologue and epilogue. Module DFP: other layers that compute, in one generated kernel. Module COPY: a chain of layers
@@ -114,6 +114,9 @@ bool layout_equal(const struct layout *a, const struct layout *b);
 /* Do both layouts put the tensor's values in the same order, without padding? */
 bool layout_is_same_order(const struct tensor *a, const struct tensor *b);
 struct size layout_elements(const struct tensor *t); /* stored elements, padding included */
+
+/* ---- phase.c: which layers wait for BACKWARD ---- */
+void plan_phases(const struct plan *plan);
 
 /* ---- storage.c: memory and addresses ---- */
 enum sol_status plan_storage(struct plan *plan); /* fills plan->storage; may insert copies */

@@ -69,7 +69,7 @@ static void add_cluster(struct text *text, const struct model *m, const struct c
 static void add_edges(struct text *text, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         const struct layer *from = l->in[i]->producer;
-        if (l->in[i]->is_constant) continue;
+        if (ir_is_constant(l->in[i])) continue;
         text_add(text, "  l%d -> l%d;\n", from->id, l->id);
     }
 }

@@ -123,7 +123,7 @@ static bool is_alias(const struct plan *plan, const struct layer *l) {
 
 /* Can a concat's inputs be placed in its output? True if it is over channels, and it is not constant. */
 static bool can_be_filled(const struct layer *l) {
-    return l->kind == LAYER_concat && l->attr.axis == 1 && !l->out[0]->is_constant;
+    return l->kind == LAYER_concat && l->attr.axis == 1 && !ir_is_constant(l->out[0]);
 }
 
 /* Elements of one sample of `t`. */
@@ -140,11 +140,12 @@ bool storage_is_dense(const struct layer *l) {
     return l->kind == LAYER_host || layer_infos[l->kind].traits & RECURRENT;
 }
 
-/* Can `t` be placed in a concat's output? It must be undecided, and its producer must be able to write with a batch stride: linear
- * layers, gathers, host and recurrent layers, sources, aliases and movements across samples cannot. */
-static bool can_be_placed(const struct plan *plan, const struct tensor *t) {
+/* Can `t` be placed in the output of a concat of this phase? It must be undecided and computed in the same phase, and its producer
+ * must be able to write with a batch stride: linear layers, gathers, host and recurrent layers, sources, aliases and movements across samples cannot. */
+static bool can_be_placed(const struct plan *plan, const struct tensor *t, enum phase phase) {
     const struct layer *producer = t->producer;
-    if (storage_of(plan, t)->kind || t->is_constant || ir_is_output(plan->model, t)) return false;
+    if (storage_of(plan, t)->kind || t->phase != phase || ir_is_output(plan->model, t))
+        return false;
     return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
            !ir_is_linear(producer) && !storage_is_dense(producer) && !crosses_samples(producer) &&
            !may_be_alias(plan, producer);
@@ -160,10 +161,10 @@ static enum sol_status insert_copy(struct plan *plan, struct tensor **in) {
 static enum sol_status place_inputs(struct plan *plan, struct layer *l) {
     struct size at = size_const(0);
     for (int i = 0; i < l->n_in; i++) {
-        if (!can_be_placed(plan, l->in[i])) {
+        if (!can_be_placed(plan, l->in[i], l->out[0]->phase)) {
             TRY(insert_copy(plan, &l->in[i]));
-            /* Also the copy of a parameter runs at every call, as the memory is the call's. */
-            l->in[i]->is_constant = false;
+            /* It runs when the concat does, as the memory is the concat's. */
+            l->in[i]->phase = l->out[0]->phase;
         }
         set_placed(plan, l->in[i], l->out[0], at);
         at = size_add(at, sample_elements(l->in[i]));
@@ -198,14 +199,14 @@ static enum sol_status decide_concat(struct plan *plan, struct layer *l) {
 
 /* ---- Outputs ---- */
 
-/* Is the layer a reshape to an output of the model, whose input can be written there directly? Batches must agree, so that a part
+/* Is the layer a reshape to an output of the model, whose input can be written there directly? Phases must agree, and batches, so that a part
  * of the batch is the same part of both. Host, recurrent and attention layers set the storage of their outputs themselves, and
  * layers that move values are one copy with the reshape. */
 static bool can_be_written_through(const struct plan *plan, const struct layer *l) {
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (l->kind != LAYER_reshape || !ir_is_output(plan->model, out) || storage_of(plan, out)->kind)
         return false;
-    if (storage_of(plan, in)->kind || in->is_constant || ir_is_output(plan->model, in))
+    if (storage_of(plan, in)->kind || in->phase != out->phase || ir_is_output(plan->model, in))
         return false;
     const struct layer *producer = in->producer;
     if (producer->kind == LAYER_attention || movement_is_possible(producer)) return false;

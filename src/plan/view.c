@@ -138,9 +138,9 @@ const struct layer *view_find_permute(const struct views *views, const struct la
     const int last = y->rank - 1;
     if (views->readers[y->id].n != 1 || ir_is_output(views->plan->model, y)) return NULL;
     const struct layer *l = views->readers[y->id].at[0];
-    return l->kind == LAYER_permute && l->attr.axes[last] == last && !l->out[0]->layout.block
-               ? l
-               : NULL;
+    const bool fits = l->kind == LAYER_permute && l->attr.axes[last] == last &&
+                      !l->out[0]->layout.block && l->out[0]->phase == y->phase;
+    return fits ? l : NULL;
 }
 
 void view_set_output(const struct views *views, const struct layer *permute) {

@@ -136,3 +136,15 @@ const char *gen_size_text(const struct gen *g, int value, int d, char text[SIZE_
 bool gen_same_dim(const struct gen *g, int x, int y, int d) {
     return size_equal(size_of(g, x, d), size_of(g, y, d));
 }
+
+void gen_named(struct gen *g, struct random *r, const char *name) {
+    if (!strcmp(name, "dag")) gen_dag(g, r);
+    else if (!strcmp(name, "mixed")) gen_mixed(g, r);
+    else if (!strcmp(name, "fusible")) gen_fusible(g, r);
+    else if (!strcmp(name, "epilogue")) gen_epilogue(g, r);
+    else if (!strcmp(name, "cnn")) gen_cnn(g, r);
+    else if (!strcmp(name, "many")) gen_many(g, r);
+    else if (!strcmp(name, "kept")) gen_kept(g, r);
+    else if (!strncmp(name, "types:", 6)) gen_types(g, r, name + 6);
+    else gen_layer(g, r, name);
+}

@@ -10,6 +10,7 @@
  *   gen_epilogue a convolution or linear layer, and pointwise layers after it
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *   gen_kept    a model that was compiled wrongly once
+ *   gen_joint   a model with a part that runs in BACKWARD
  *   gen_open    layers and networks over open rows, columns and sequences
  *
  * The generator tracks bounds of the values and of their rounding errors. So models have no
@@ -60,6 +61,9 @@ struct gen {
     struct gen_range input[GEN_LEAVES], param[GEN_LEAVES];
 };
 
+/* One of the following by its name: a kind of layer, types:KIND for all its element types, dag, mixed, fusible, epilogue, cnn, many or
+ * kept. */
+void gen_named(struct gen *g, struct random *r, const char *name);
 /* Each starts a model in *g, which the caller frees with sol_model_free(g->model). */
 void gen_layer(struct gen *g, struct random *r,
                const char *kind); /* no output: a kind without cases */
@@ -72,6 +76,9 @@ void gen_cnn(struct gen *g, struct random *r);
 void gen_many(struct gen *g, struct random *r); /* more tensors than a kernel can read */
 void gen_kept(struct gen *g, struct random *r); /* regression tests */
 void gen_open(struct gen *g, struct random *r); /* several symbols; symbol 0 is the batch */
+/* The model of `g` with a random part that runs in BACKWARD: what depends on some of its inputs, and on one more input, "gate" f32[],
+ * by which some tensors are multiplied: the caller passes 1. The caller frees it. NULL: the model has no text. */
+struct sol_model *gen_joint(const struct gen *g, struct random *r);
 /* A network as gen_cnn's over `rows` rows and `columns` columns, which may be symbols; adds its outputs. */
 void gen_cnn_of(struct gen *g, int64_t rows, int64_t columns);
 

@@ -10,10 +10,10 @@
 #include "../unit/check.h"
 #include "device/cpu/cpu.h"
 #include "device/device.h"
-#include "device/ref/element.h"
 #include "device/ref/ref.h"
 #include "gen.h"
 #include "run/micro_batch.h"
+#include "tensors.h"
 
 #include <math.h>
 
@@ -25,143 +25,12 @@
 #define N_EPILOGUES 150
 #define N_CNNS 120
 #define N_KEPT 20
-#define MAX_PORTS GEN_LEAVES
-
-/* Tensors of one run. */
-struct tensors {
-    int n;
-    void *at[MAX_PORTS];
-    enum sol_dtype type[MAX_PORTS];
-    int64_t size[MAX_PORTS]; /* elements */
-};
-
 struct group {
     const char *name;
     uint64_t seed;
     int n, worst_of;
     double worst; /* error relative to the allowed error */
 };
-
-/* ---- Tensors ---- */
-
-static int64_t count_elements(const struct tensor *t, const int64_t *symbols) {
-    int64_t n = 1;
-    for (int i = 0; i < t->rank; i++) n *= size_eval(&t->dim[i], symbols);
-    return n;
-}
-
-/* Allocates exactly as many bytes as needed, so ASan finds accesses beyond the end. Bytes that no program writes as a result show where
- * an output was not written: as a float they are large, as a bool illegal. */
-static void *add_tensor(struct tensors *list, enum sol_dtype type, int64_t n) {
-    REQUIRE(list->n < MAX_PORTS && n >= 0 && n < 1 << 26);
-    size_t size = (size_t)(n * size_element(type));
-    void *at = malloc(size + !size);
-    REQUIRE(at);
-    memset(at, 0x77, size);
-    list->at[list->n] = at;
-    list->size[list->n] = n;
-    list->type[list->n++] = type;
-    return at;
-}
-
-static double random_double(struct random *r, double low, double high) {
-    return low + (high - low) * (double)(random_next(r) >> 8) / (double)((int64_t)1 << 40);
-}
-
-static double random_real(struct random *r, enum sol_dtype type, struct gen_range range) {
-    static const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0, 1e-40, -6e-8, 1};
-    if (range.special && random_one_in(r, 12)) return RANDOM_PICK(r, special);
-    if (type == SOL_F32) return (double)random_float(r, range.low, range.high);
-    return random_double(r, (double)range.low, (double)range.high);
-}
-
-/* Limits, small numbers, such as distances of shifts, and any numbers. */
-static int64_t random_whole(struct random *r, enum sol_dtype type, struct gen_range range) {
-    int64_t lowest = ref_constant(type, -INFINITY), highest = ref_constant(type, INFINITY);
-    if (range.is_index) return random_int(r, (int)range.low, (int)range.high);
-    switch (random_int(r, 0, 7)) {
-    case 0: return lowest;
-    case 1: return highest;
-    case 2: return random_int(r, -1, 1);
-    case 3:
-    case 4: return random_int(r, -3, 70);
-    default: return (int64_t)(random_next(r) ^ random_next(r) << 24);
-    }
-}
-
-static void add_random(struct tensors *list, struct random *r, const struct tensor *t,
-                       const int64_t *symbols, struct gen_range range) {
-    int64_t n = count_elements(t, symbols);
-    void *at = add_tensor(list, t->dtype, n);
-    for (int64_t i = 0; i < n; i++)
-        if (size_family(t->dtype) == FAMILY_FLOAT)
-            ref_put_real(t->dtype, at, i, random_real(r, t->dtype, range));
-        else ref_put_whole(t->dtype, at, i, random_whole(r, t->dtype, range));
-}
-
-static void free_tensors(struct tensors *list) {
-    for (int i = 0; i < list->n; i++) free(list->at[i]);
-}
-
-/* ---- Comparing ---- */
-
-static bool is_same(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
-
-/* The allowed error of floats, relative to that of f32. Those of 16 bits may differ by a few units in the last place, as some layers are
- * several, each of which rounds. */
-static double get_scale(enum sol_dtype type) {
-    static const double scale[SOL_N_DTYPES] = {1, 1e-7, 2500, 400};
-    return scale[type];
-}
-
-/* The largest error, relative to the allowed error; infinite if NaN or Inf are in different
- * places. */
-static double compare_floats(const struct gen *g, int output, enum sol_dtype type, const void *is,
-                             const void *expected, int64_t n) {
-    double worst = 0, largest = 0;
-    int64_t where = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double should = ref_get_real(type, expected, i);
-        if (isfinite(should)) largest = fmax(largest, fabs(should));
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double a = ref_get_real(type, is, i), b = ref_get_real(type, expected, i);
-        if (is_same(a, b)) continue;
-        double error = fabs(a - b);
-        if (!isfinite(error)) error = INFINITY;
-        if (error > worst) where = i, worst = error;
-    }
-    double allowed = (g->tolerance * largest + g->error) * get_scale(type);
-    if (g->is_mixed) allowed = g->output_error[output];
-    if (worst > allowed)
-        printf("%s: element %lld is %g, expected %g, largest %g\n", size_dtype_name(type),
-               (long long)where, ref_get_real(type, is, where), ref_get_real(type, expected, where),
-               largest);
-    return worst > 0 ? worst / allowed : 0; /* infinite if no error is allowed */
-}
-
-/* 0, or infinite if there is a difference: integers are exact. */
-static double compare_integers(enum sol_dtype type, const void *is, const void *expected,
-                               int64_t n) {
-    size_t size = (size_t)size_element(type);
-    for (int64_t i = 0; i < n; i++) {
-        const char *a = (const char *)is + (size_t)i * size,
-                   *b = (const char *)expected + (size_t)i * size;
-        if (!memcmp(a, b, size)) continue;
-        printf("%s: element %lld is %lld, expected %lld\n", size_dtype_name(type), (long long)i,
-               (long long)ref_get_whole(type, is, i), (long long)ref_get_whole(type, expected, i));
-        return INFINITY;
-    }
-    return 0;
-}
-
-static double compare(const struct gen *g, const struct tensors *is, const struct tensors *expected,
-                      int i) {
-    enum sol_dtype type = expected->type[i];
-    if (size_family(type) != FAMILY_FLOAT)
-        return compare_integers(type, is->at[i], expected->at[i], expected->size[i]);
-    return compare_floats(g, i, type, is->at[i], expected->at[i], expected->size[i]);
-}
 
 /* ---- One model on one device ---- */
 
@@ -225,7 +94,7 @@ static void print_model(const struct gen *g, const struct sol_program *p, const 
 static bool check_outputs(struct group *group, const struct gen *g, const struct tensors *is,
                           const struct tensors *expected) {
     double worst = 0;
-    for (int i = 0; i < expected->n; i++) worst = fmax(worst, compare(g, is, expected, i));
+    for (int i = 0; i < expected->n; i++) worst = fmax(worst, tensors_compare(g, is, expected, i));
     group->worst = fmax(group->worst, worst);
     return CHECK(worst <= 1);
 }
@@ -250,7 +119,7 @@ static void test_device(struct group *group, const struct gen *g, const char *de
     struct sol_options options = {.device = device, .no_autotune = true};
     struct sol_program *p = NULL;
     struct tensors out = {0};
-    for (int i = 0; i < expected->n; i++) add_tensor(&out, expected->type[i], expected->size[i]);
+    for (int i = 0; i < expected->n; i++) tensors_add(&out, expected->type[i], expected->size[i]);
     bool ok = CHECK(!sol_compile(g->model, &options, &p));
     int n_steps = ok ? run_program(p, symbols, in, params, &out) : -1;
     if (ok) ok = CHECK(n_steps >= 0);
@@ -264,7 +133,7 @@ static void test_device(struct group *group, const struct gen *g, const char *de
         print_model(g, p, symbols);
     }
     if (p) sol_program_release(p);
-    free_tensors(&out);
+    tensors_free(&out);
 }
 
 /* ---- One model ---- */
@@ -273,11 +142,11 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     struct tensors in = {0}, params = {0}, expected = {0};
     int64_t symbols[SIZE_SYMBOLS] = {batch};
     for (int i = 0; i < m->inputs.n; i++)
-        add_random(&in, g->random, m->inputs.at[i], symbols, g->input[i]);
+        tensors_add_random(&in, g->random, m->inputs.at[i], symbols, g->input[i]);
     for (int i = 0; i < m->params.n; i++)
-        add_random(&params, g->random, m->params.at[i], symbols, g->param[i]);
+        tensors_add_random(&params, g->random, m->params.at[i], symbols, g->param[i]);
     for (int i = 0; i < m->outputs.n; i++)
-        add_tensor(&expected, m->outputs.at[i]->dtype, count_elements(m->outputs.at[i], symbols));
+        tensors_add(&expected, m->outputs.at[i]->dtype, tensors_count(m->outputs.at[i], symbols));
     enum sol_status status = ref_run(m, symbols, (const void *const *)in.at,
                                      (const void *const *)params.at, expected.at);
     if (!CHECK(!status))
@@ -286,21 +155,9 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
     for (int i = 0; devices[i] && !status; i++)
         if (!reason_to_skip(devices[i]))
             test_device(group, g, devices[i]->name, symbols, &in, &params, &expected);
-    free_tensors(&in);
-    free_tensors(&params);
-    free_tensors(&expected);
-}
-
-static void generate(struct gen *g, struct random *r, const char *name) {
-    if (!strcmp(name, "dag")) gen_dag(g, r);
-    else if (!strcmp(name, "mixed")) gen_mixed(g, r);
-    else if (!strcmp(name, "fusible")) gen_fusible(g, r);
-    else if (!strcmp(name, "epilogue")) gen_epilogue(g, r);
-    else if (!strcmp(name, "cnn")) gen_cnn(g, r);
-    else if (!strcmp(name, "many")) gen_many(g, r);
-    else if (!strcmp(name, "kept")) gen_kept(g, r);
-    else if (!strncmp(name, "types:", 6)) gen_types(g, r, name + 6);
-    else gen_layer(g, r, name);
+    tensors_free(&in);
+    tensors_free(&params);
+    tensors_free(&expected);
 }
 
 /* For about every other model, sets the sizes of caches so small that its batch is divided. */
@@ -316,7 +173,7 @@ static bool test_model(struct group *group) {
     static struct gen g;
     struct random r = random_start(group->seed);
     shrink_caches(group->seed);
-    generate(&g, &r, group->name);
+    gen_named(&g, &r, group->name);
     bool has_case = g.n_outputs > 0;
     if (has_case && !sol_model_check(g.model))
         test_batch(group, &g, ir_user_model(g.model),

@@ -137,8 +137,7 @@ static enum layer_kind test_row(const struct row *row) {
     const struct layer *l = m->layers.at[m->layers.n - 1];
     enum layer_kind kind = l->kind;
     for (int i = 0; i < l->n_in; i++) in[i] = fill(l, i, row->offset);
-    VEC_PUSH(&arena, &m->outputs, l->out[0]);
-    VEC_PUSH(&arena, &m->output_names, "y");
+    CHECK(!ir_add_output(m, l->out[0], "y", FORWARD));
     int64_t n = count(l->out[0]);
     enum sol_dtype type = l->out[0]->dtype;
     void *out[2];

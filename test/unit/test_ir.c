@@ -512,7 +512,7 @@ static void test_builder(void) {
     CHECK(!sol_model_check(m));
     const struct model *inner = ir_user_model(m);
     CHECK(inner->inputs.n == 1 && inner->params.n == 1 && inner->outputs.n == 1);
-    CHECK(inner->params.at[0]->is_constant && !inner->outputs.at[0]->is_constant);
+    CHECK(ir_is_constant(inner->params.at[0]) && !ir_is_constant(inner->outputs.at[0]));
     sol_model_free(m);
     sol_model_free(NULL);
 }

@@ -120,6 +120,50 @@ static struct sol_weights *make_weights(const struct sol_program *program, float
     return weights;
 }
 
+static enum sol_status update(struct sol_weights **weights, float value) {
+    static float w[N * N];
+    for (int i = 0; i < N * N; i++) w[i] = value;
+    return sol_weights_update(weights, (const void *[]){w});
+}
+
+/* New values take the place of the old ones, unless somebody else uses these. */
+static void test_updates(void) {
+    struct sol_program *program = make_program(2), *twin = make_program(3);
+    struct sol_weights *weights = make_weights(program, 2), *held = weights;
+    const size_t once = packs_size();
+    CHECK(!update(&weights, 3) && weights == held && packs_size() == once);
+    CHECK(gives(program, weights, 2, 3));
+    sol_weights_retain(held);
+    CHECK(!update(&weights, 4) && weights != held && packs_size() == 2 * once);
+    CHECK(gives(program, weights, 2, 4) && gives(program, held, 2, 3));
+    sol_weights_release(held);
+    struct sol_weights *shared = make_weights(twin, 4);
+    CHECK(packs_size() == once);
+    CHECK(!update(&shared, 5) && packs_size() == 2 * once);
+    CHECK(gives(twin, shared, 3, 5) && gives(program, weights, 2, 4));
+    sol_weights_release(shared);
+    sol_weights_release(weights);
+    sol_program_release(program);
+    sol_program_release(twin);
+    CHECK(packs_size() == 0);
+}
+
+/* If memory is out, there are either the old values or none. */
+static void test_failing_updates(void) {
+    struct sol_program *program = make_program(2);
+    for (long n = 1, failed = 1; failed; n++) {
+        struct sol_weights *weights = make_weights(program, 2);
+        mem_fail_at = n;
+        failed = update(&weights, 3) != SOL_OK;
+        mem_fail_at = 0;
+        if (weights) CHECK(gives(program, weights, 2, failed ? 2 : 3));
+        else CHECK(failed);
+        sol_weights_release(weights);
+    }
+    sol_program_release(program);
+    CHECK(packs_size() == 0);
+}
+
 /* Programs for all sizes share their packed parameters. New weights are shared, too, and the old ones stay valid until they are
  * released. */
 static void test_programs(void) {
@@ -168,6 +212,8 @@ int main(void) {
     setenv("SOL_CC", "none", 1);
     test_any_order();
     test_programs();
+    test_updates();
+    test_failing_updates();
     test_failing_allocations();
     return check_done();
 }

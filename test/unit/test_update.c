@@ -89,7 +89,7 @@ static void update_again(struct model *m) {
 }
 static void update_input(struct model *m) { m->updates.at[0].param = m->inputs.at[0]; }
 static void change_value(struct model *m) { m->updates.at[0].value = m->inputs.at[0]; }
-static void make_constant(struct model *m) { m->params.at[0]->is_constant = true; }
+static void make_constant(struct model *m) { m->params.at[0]->phase = PREPACK; }
 static void drop_value(struct model *m) { m->layers.n--, m->outputs.n = 0; }
 
 static void test_verify(void) {

@@ -72,7 +72,7 @@ static enum sol_status emit_dfp(struct build *build, const struct cluster *clust
 }
 
 /* DNN: your own kernel or library. The step's pointers are buffers with offsets, never addresses; sizes are formulas
- * in `arg`. If the kernel needs weights in another order, build_packed makes memory for them, and a step of `prepack` fills it
+ * in `arg`. If the kernel needs weights in another order, build_packed makes memory for them, and a step of a prepack phase fills it
  * (see dnn/emit.c). cluster->dnn->epilogue are layers that DFP computes in place after the kernel: dfp_make_parts makes
  * a kernel of them, which the CPU's kernels call once for each finished region of the output. */
 static enum sol_status emit_dnn(struct build *build, const struct cluster *cluster) {

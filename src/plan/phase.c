@@ -1,0 +1,44 @@
+/*
+ * Phases: layers that only BACKWARD needs wait until then.
+ *
+ *   plan_layouts -> [this file] -> plan_storage
+ *
+ * A layer runs as soon as its inputs are there (ir_add), so weights in the order that gradients need would be made with those of
+ * FORWARD, and copies of saved values would be saved beside them. If only later phases read them, they wait: a constant layer until
+ * PREPACK_BACKWARD, and one that only moves values until BACKWARD.
+ *
+ * Invariant: a layer waits only if all its readers come later.
+ */
+#include "plan/plan.h"
+
+/* Does it have as many values as its input, or more? Then nothing less is saved by running it early. */
+static bool only_moves(const struct layer *l) {
+    return l->kind == LAYER_copy || l->kind == LAYER_reshape || l->kind == LAYER_permute ||
+           l->kind == LAYER_expand;
+}
+
+static enum phase last_phase(const struct layer *l) {
+    if (layer_infos[l->kind].traits & SOURCE || l->kind == LAYER_host) return l->out[0]->phase;
+    if (l->out[0]->phase == PREPACK) return PREPACK_BACKWARD;
+    return only_moves(l) ? BACKWARD : l->out[0]->phase;
+}
+
+/* read_early[t]: FORWARD or PREPACK read tensor t, or the model returns it. */
+static void wait_for_readers(const struct model *m, bool *read_early) {
+    for (int i = m->layers.n - 1; i >= 0; i--) {
+        struct layer *l = m->layers.at[i];
+        struct tensor *out = l->out[0];
+        if (!phase_is_backward(out->phase) && !read_early[out->id]) out->phase = last_phase(l);
+        for (int k = 0; k < l->n_in; k++)
+            if (!phase_is_backward(out->phase)) read_early[l->in[k]->id] = true;
+    }
+}
+
+void plan_phases(const struct plan *plan) {
+    const struct model *m = plan->model;
+    if (!ir_has_backward(m)) return;
+    bool *read_early = ARENA_ARRAY(plan->arena, bool, m->n_tensors + 1);
+    for (int i = 0; i < m->outputs.n; i++) read_early[m->outputs.at[i]->id] = true;
+    for (int i = 0; i < m->updates.n; i++) read_early[m->updates.at[i].value->id] = true;
+    wait_for_readers(m, read_early);
+}

@@ -1,0 +1,184 @@
+/*
+ * Programs with a backward part: a random part of a generated model runs in BACKWARD. All results are those of the reference, which
+ * runs the model at once; BACKWARD leaves the saved values as they are, so it can be repeated.
+ *
+ * A failure prints the seed and the model; `test_joint GROUP SEED 1` runs that one again (groups: gen_named).
+ */
+#include "../unit/check.h"
+#include "device/device.h"
+#include "device/ref/ref.h"
+#include "gen.h"
+#include "run/micro_batch.h"
+#include "run/program.h"
+#include "tensors.h"
+
+#include <math.h>
+
+struct run {
+    const char *name;
+    uint64_t seed;
+    struct gen g;
+    struct sol_model *joint;
+    int64_t symbols[SIZE_SYMBOLS];
+    struct tensors in, params, expected;
+};
+
+/* Programs so far: all, those that save values, and those that pack for BACKWARD. */
+static int n_programs, n_saving, n_packing;
+
+/* Pointers of the ports that a phase uses; others are NULL. */
+static void pick(const struct sol_program *p, enum phase phase, const struct tensors *from,
+                 const struct sol_port *(*port_of)(const struct sol_program *p, int i), void **to) {
+    for (int i = 0; i < from->n; i++) {
+        const struct sol_port *port = port_of(p, i);
+        const bool is_used =
+            phase == FORWARD ? !port->is_backward : port->is_backward || port->is_saved;
+        to[i] = is_used ? from->at[i] : NULL;
+    }
+}
+
+static enum sol_status call(const struct run *run, const struct sol_program *p,
+                            struct sol_weights *weights, enum phase phase,
+                            const struct tensors *out, void *saved) {
+    void *in[GEN_LEAVES], *to[GEN_LEAVES];
+    pick(p, phase, &run->in, sol_program_input, in);
+    pick(p, phase, out, sol_program_output, to);
+    return (phase == FORWARD)
+               ? sol_program_forward(p, weights, run->symbols, (const void *const *)in, to, saved)
+               : sol_program_backward(p, weights, run->symbols, (const void *const *)in, to, saved);
+}
+
+static void scramble(const struct sol_program *p, const struct tensors *out) {
+    for (int i = 0; i < out->n; i++)
+        if (sol_program_output(p, i)->is_backward)
+            memset(out->at[i], 0x77, (size_t)(out->size[i] * size_element(out->type[i])));
+}
+
+/* FORWARD, then BACKWARD twice, the second time with weights that were packed again in their memory. */
+static enum sol_status run_phases(const struct run *run, const struct sol_program *p,
+                                  struct sol_weights **weights, const struct tensors *out) {
+    const size_t size = sol_program_saved_size(p, run->symbols);
+    char *saved = aligned_alloc(64, size + 64), *before = malloc(size + 64);
+    REQUIRE(saved && before);
+    memset(saved, 0x77, size + 64);
+    enum sol_status status = call(run, p, *weights, FORWARD, out, saved);
+    memcpy(before, saved, size + 64);
+    for (int i = 0; i < 2 && !status; i++) {
+        scramble(p, out);
+        status = call(run, p, *weights, BACKWARD, out, saved);
+        if (!status) status = sol_weights_update(weights, (const void *const *)run->params.at);
+    }
+    CHECK(!memcmp(before, saved, size + 64));
+    free(saved);
+    free(before);
+    return status;
+}
+
+static enum sol_status run_device(const struct run *run, const char *device,
+                                  const struct tensors *out) {
+    struct sol_options options = {.device = device, .no_autotune = true};
+    struct sol_program *p;
+    struct sol_weights *weights = NULL;
+    TRY(sol_compile(run->joint, &options, &p));
+    n_programs++;
+    n_saving += p->n_saved > 0;
+    n_packing += p->phase[PREPACK_BACKWARD].n > 0;
+    enum sol_status status = sol_weights_new(p, (const void *const *)run->params.at, &weights);
+    if (!status) status = run_phases(run, p, &weights, out);
+    if (weights) sol_weights_release(weights);
+    sol_program_release(p);
+    return status;
+}
+
+static void test_device(const struct run *run, const char *device) {
+    struct tensors out = {0};
+    double worst = 0;
+    for (int i = 0; i < run->expected.n; i++)
+        tensors_add(&out, run->expected.type[i], run->expected.size[i]);
+    enum sol_status status = run_device(run, device, &out);
+    for (int i = 0; i < out.n && !status; i++)
+        worst = fmax(worst, tensors_compare(&run->g, &out, &run->expected, i));
+    if (!CHECK(!status && worst <= 1)) {
+        char *text = sol_model_print(run->joint);
+        printf("%s seed %llu on %s: %s\nbatch %d\n%s\n", run->name, (unsigned long long)run->seed,
+               device, status ? sol_error() : "wrong", (int)run->symbols[0], text ? text : "");
+        free(text);
+    }
+    tensors_free(&out);
+}
+
+static void make_tensors(struct run *run, const struct model *m) {
+    const float one = 1;
+    for (int i = 0; i < m->inputs.n - 1; i++)
+        tensors_add_random(&run->in, run->g.random, m->inputs.at[i], run->symbols, run->g.input[i]);
+    memcpy(tensors_add(&run->in, SOL_F32, 1), &one, sizeof one);
+    for (int i = 0; i < m->params.n; i++)
+        tensors_add_random(&run->params, run->g.random, m->params.at[i], run->symbols,
+                           run->g.param[i]);
+    for (int i = 0; i < m->outputs.n; i++)
+        tensors_add(&run->expected, m->outputs.at[i]->dtype,
+                    tensors_count(m->outputs.at[i], run->symbols));
+}
+
+static void test_joint(struct run *run) {
+    const struct model *m = ir_user_model(run->joint);
+    make_tensors(run, m);
+    enum sol_status status = ref_run(m, run->symbols, (const void *const *)run->in.at,
+                                     (const void *const *)run->params.at, run->expected.at);
+    CHECK(!status);
+    for (int i = 0; devices[i] && !status; i++)
+        if (devices[i]->emit && devices[i] != &device_null &&
+            !device_unavailable_reason(devices[i]))
+            test_device(run, devices[i]->name);
+    tensors_free(&run->in);
+    tensors_free(&run->params);
+    tensors_free(&run->expected);
+}
+
+/* Some batches are divided, as the caches are said to be small. */
+static void test_model(const char *name, uint64_t seed) {
+    static const int batches[] = {1, 3, 2, 7, 1, 0, 5};
+    static struct run run;
+    struct random r = random_start(seed);
+    run = (struct run){.name = name, .seed = seed};
+    run.symbols[0] = batches[seed % (uint64_t)COUNT(batches)];
+    micro_batch_cache = seed % 2 ? 400 : (int64_t)8 << 20;
+    micro_batch_step = seed % 2 ? 0 : (int64_t)128 << 10;
+    gen_named(&run.g, &r, name);
+    if (run.g.n_outputs) {
+        run.joint = gen_joint(&run.g, &r);
+        if (CHECK(run.joint && !sol_model_check(run.joint))) test_joint(&run);
+        else printf("%s seed %llu: %s\n", name, (unsigned long long)seed, sol_error());
+        sol_model_free(run.joint);
+    }
+    sol_model_free(run.g.model);
+}
+
+static void test_group(const char *name, uint64_t seed, int n) {
+    const int failed = atomic_load(&check_failed);
+    for (int i = 0; i < n; i++) test_model(name, seed + (uint64_t)i);
+    printf("%-18s %4d models from seed %llu, %d failures\n", name, n, (unsigned long long)seed,
+           atomic_load(&check_failed) - failed);
+}
+
+/* Arguments: [group [seed [number of models]]] */
+int main(int argc, char **argv) {
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+    const int part = check_is_emulated("three models of four") ? 4 : 1;
+    if (argc > 1) {
+        test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
+        return check_done();
+    }
+    for (int i = 0; i < N_LAYER_KINDS; i++)
+        if (i != LAYER_copy && i != LAYER_host) test_group(layer_infos[i].name, seed, 4);
+    test_group("dag", seed, 100 / part);
+    test_group("mixed", seed, 40 / part);
+    test_group("epilogue", seed, 60 / part);
+    test_group("cnn", seed, 60 / part);
+    test_group("many", seed, 2);
+    test_group("kept", seed, 20);
+    printf("%d programs, %d save values, %d pack weights for the backward call\n", n_programs,
+           n_saving, n_packing);
+    CHECK(n_saving > n_programs / 8 && n_packing > n_programs / 20);
+    return check_done();
+}
