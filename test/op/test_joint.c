@@ -13,6 +13,7 @@
 #include "tensors.h"
 
 #include <math.h>
+#include <pthread.h>
 
 struct run {
     const char *name;
@@ -161,6 +162,74 @@ static void test_group(const char *name, uint64_t seed, int n) {
            atomic_load(&check_failed) - failed);
 }
 
+/* ---- Several threads ---- */
+
+#define THREADS 4
+#define SIZE 24
+
+/* y = x w', and the gradient of x: the packs of BACKWARD are made once, by the thread that needs them first. */
+static struct sol_program *make_layer(void) {
+    char text[640];
+    snprintf(text, sizeof text,
+             "model \"m\" {\n%%0 = input f32[%d,%d] \"x\"\n%%1 = input f32[%d,%d] \"g\" backward\n"
+             "%%2 = param f32[%d,%d] \"w\"\n%%3 = linear %%0 %%2\n%%4 = permute %%2 axes=[1,0]\n"
+             "%%5 = linear %%1 %%4\noutput %%3 \"y\"\noutput %%5 \"dx\" backward\n}\n",
+             SIZE, SIZE, SIZE, SIZE, SIZE, SIZE);
+    struct sol_model *model = NULL;
+    struct sol_program *p = NULL;
+    REQUIRE(!sol_model_parse(text, &model) && !sol_compile(model, NULL, &p));
+    sol_model_free(model);
+    return p;
+}
+
+struct caller {
+    const struct sol_program *program;
+    struct sol_weights *weights;
+    const float *w;
+    bool is_right;
+};
+
+static void *call_both(void *user) {
+    struct caller *c = user;
+    static const int64_t none;
+    float one[SIZE * SIZE], y[SIZE * SIZE] = {0}, dx[SIZE * SIZE] = {0};
+    char saved[4096];
+    for (int i = 0; i < SIZE * SIZE; i++) one[i] = 1;
+    c->is_right = sol_program_saved_size(c->program, &none) <= sizeof saved &&
+                  !sol_program_forward(c->program, c->weights, &none, (const void *[]){one, NULL},
+                                       (void *[]){y, NULL}, saved) &&
+                  !sol_program_backward(c->program, c->weights, &none, (const void *[]){NULL, one},
+                                        (void *[]){NULL, dx}, saved);
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        float row = 0, column = 0;
+        for (int k = 0; k < SIZE; k++)
+            row += c->w[i % SIZE * SIZE + k], column += c->w[k * SIZE + i % SIZE];
+        c->is_right &= y[i] == row && dx[i] == column;
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    static float w[SIZE * SIZE];
+    struct sol_program *p = make_layer();
+    CHECK(p->phase[PREPACK_BACKWARD].n > 0);
+    for (int i = 0; i < SIZE * SIZE; i++) w[i] = (float)(i % 11 - 5);
+    for (int round = 0; round < 30; round++) {
+        pthread_t thread[THREADS];
+        struct caller caller[THREADS];
+        struct sol_weights *weights;
+        REQUIRE(!sol_weights_new(p, (const void *[]){w}, &weights));
+        for (int i = 0; i < THREADS; i++) {
+            caller[i] = (struct caller){p, weights, w, false};
+            REQUIRE(!pthread_create(&thread[i], NULL, call_both, &caller[i]));
+        }
+        for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+        for (int i = 0; i < THREADS; i++) CHECK(caller[i].is_right);
+        sol_weights_release(weights);
+    }
+    sol_program_release(p);
+}
+
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
@@ -169,6 +238,7 @@ int main(int argc, char **argv) {
         test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
         return check_done();
     }
+    test_threads();
     for (int i = 0; i < N_LAYER_KINDS; i++)
         if (i != LAYER_copy && i != LAYER_host) test_group(layer_infos[i].name, seed, 4);
     test_group("dag", seed, 100 / part);
