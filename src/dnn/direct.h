@@ -7,6 +7,7 @@
  *   pair   two neighbouring channel blocks of y (2*LANES channels of one group); the last pair may be one block
  *   tile   up to `values` pixels (struct dnn_kernels) of a block, in one row or two, times one pair. Its sums stay in
  *          registers.
+ *   strip  neighbouring tiles of a row, which are transposed and stored together if y is plain
  *   tap    one (channel block of x, kernel row, kernel column): the channels of the block, contiguous in memory. A tile
  *          sums over all taps of its group.
  *

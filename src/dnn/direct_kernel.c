@@ -11,7 +11,8 @@
  * supplies the zeros outside the image. The order of a sum (taps, then channels) does not depend on tile, task or thread.
  * Padding channels of y become zero, as their weights and bias are zero.
  *
- * A tile of a plain y is computed as one of a blocked y, in a small buffer, and then transposed: this takes less time than a copy of y.
+ * Tiles of a plain y are computed as those of a blocked y, some neighbours in a small buffer, and then transposed: this takes less time
+ * than a copy of y.
  */
 #include "dnn/direct.h"
 #include "dnn/int8.h"
@@ -242,11 +243,15 @@ static void fill_panel(const struct block *block) {
 
 /* ---- Plain y ---- */
 
-/* The tile of a plain y before it is stored, [vector][pixel][LANES], and the bias of its pair, with zeros behind the last channel. Whole
- * vectors of pixels are transposed, so there is room behind the last pixel. */
+/* Tiles of a plain y before they are stored: a strip of neighbours in one row, or one tile of two rows. Whole vectors of pixels are
+ * transposed and stored, so a strip is a multiple of them, and there is room behind two rows. `column`: the strip's first point.
+ * sums: [vector][pixel][LANES]. bias: of the pair, with zeros behind the last channel. */
+enum { STRIP_TILES = 8, STRIP = STRIP_TILES * VALUES };
 struct turned {
-    float sums[2][VALUES + LANES][LANES], bias[2 * LANES];
+    float sums[2][STRIP][LANES], bias[2 * LANES];
+    int64_t column;
 };
+_Static_assert(STRIP % LANES == 0 && 2 * HALF_VALUES + LANES <= STRIP, "strips of whole vectors");
 
 /* Stores n pixels of one vector of channels; `plane`: floats from one channel of y to the next. */
 static void store_channels(float (*sums)[LANES], int64_t n, int64_t n_channels, float *y,
@@ -261,9 +266,9 @@ static void store_channels(float (*sums)[LANES], int64_t n, int64_t n_channels, 
     }
 }
 
-/* Stores a tile. The row and column are those of its first pixel in y. */
+/* Stores a strip or a tile, from this row on. */
 static void store_turned(const struct block *block, struct turned *turned, int64_t k_block,
-                         int vectors, int64_t row, int64_t column, int rows, int columns) {
+                         int vectors, int64_t row, int rows, int64_t columns) {
     const int64_t *param = block->plan->param, plane = param[DIRECT_Y_H] * param[DIRECT_Y_W];
     const struct dnn_call *call = block->call;
     for (int v = 0; v < vectors; v++) {
@@ -272,7 +277,7 @@ static void store_turned(const struct block *block, struct turned *turned, int64
         float *y = call->y + block->image * call->y_stride + k * plane;
         for (int r = 0; r < rows; r++)
             store_channels(turned->sums[v] + r * columns, columns, n_channels,
-                           y + (row + r) * param[DIRECT_Y_W] + column, plane);
+                           y + (row + r) * param[DIRECT_Y_W] + turned->column, plane);
     }
 }
 
@@ -282,7 +287,7 @@ static void turn_tile(const struct block *block, int64_t k_block, struct turned 
     const int64_t n = min_i64(2 * LANES, block->plan->problem.k - k_block * LANES);
     tile->turned = turned;
     tile->out.pixel = LANES;
-    tile->out.block = (VALUES + LANES) * LANES;
+    tile->out.block = STRIP * LANES;
     if (!tile->out.bias) return;
     memset(turned->bias, 0, sizeof turned->bias);
     memcpy(turned->bias, tile->out.bias, (size_t)n * sizeof(float));
@@ -304,13 +309,13 @@ static void run_tile(const struct block *block, const struct direct_phase *phase
               (column - block->column) * param[DIRECT_BLOCK];
     if (block->way >= QUADS)
         tile->place.y = (char *)call->y + (block->image * call->y_stride + at) * block->y_size;
-    else if (tile->turned) tile->out.y = tile->turned->sums[0][0], tile->out.row = columns * LANES;
+    else if (tile->turned)
+        tile->out.y = tile->turned->sums[0][column - tile->turned->column],
+        tile->out.row = columns * LANES;
     else tile->out.y = call->y + block->image * call->y_stride + at;
     if (tile->out.problem->residual)
         tile->out.residual = call->residual + block->image * call->residual_stride + at;
     multiply[rows - 1][columns][block->way][vectors - 1](tile);
-    if (tile->turned)
-        store_turned(block, tile->turned, k_block, vectors, y_row, y_column, rows, columns);
 }
 
 /* The fields that are equal in all tiles of one pair and output phase. k_block: the first channel block of the pair. */
@@ -365,9 +370,18 @@ static int64_t clip_points(int64_t first, int64_t n, int64_t phase, int64_t phas
     return min_i64(n, ceil_div(end - phase, phases) - first);
 }
 
+/* Columns [*begin, *end) of one of the parts of a row. Columns are divided evenly, as a tile of few pixels waits for the latency of
+ * its sums; in strips all tiles but the last one of a row are full. */
+static void find_columns(const struct tile *tile, int64_t n_columns, int64_t part, int64_t parts,
+                         int64_t *begin, int64_t *end) {
+    *begin = tile->turned ? part * VALUES : dnn_split(n_columns, part, parts);
+    *end =
+        tile->turned ? min_i64(n_columns, *begin + VALUES) : dnn_split(n_columns, part + 1, parts);
+}
+
 /*
- * Computes all tiles of one pair and output phase. A tile of few pixels waits for the latency of its
- * sums, so columns are divided evenly, and tiles that fill at most half of VALUES take two rows.
+ * Computes all tiles of one pair and output phase: one part of the columns after the other, in strips one row after the other. Tiles that
+ * fill at most half of VALUES take two rows.
  */
 static void run_phase(const struct block *block, const struct direct_phase *phase, int64_t pair,
                       int64_t k_block, int vectors) {
@@ -379,21 +393,27 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
     const int64_t parts = ceil_div(n_columns, VALUES);
     const bool is_last = phase + 1 == block->phases + direct_phases(block->plan);
     const int64_t size = (is_last ? param[DIRECT_PAIR] : phase[1].weights) - phase->weights;
-    const bool two_rows = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES;
-    const int64_t n_tiles = parts * (two_rows ? ceil_div(n_rows, 2) : n_rows);
+    const int64_t step = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES ? 2 : 1;
+    const int64_t n_tiles = parts * ceil_div(n_rows, step);
     struct tile tile = make_tile(block, phase, pair, k_block);
     struct int8_outputs outputs;
     struct turned turned;
     if (block->plan->problem.y_plain) turn_tile(block, k_block, &turned, &tile);
     if (block->way >= QUADS) make_int8(block, k_block, vectors, &outputs, &tile);
-    for (int64_t part = 0, index = 0; part < parts; part++) {
-        const int64_t begin = dnn_split(n_columns, part, parts);
-        const int columns = (int)(dnn_split(n_columns, part + 1, parts) - begin);
-        for (int64_t row = 0, rows; row < n_rows; row += rows) {
-            rows = two_rows && row + 1 < n_rows ? 2 : 1;
-            fetch_ahead(&tile, size, index++, n_tiles);
-            run_tile(block, phase, &tile, k_block, vectors, block->row + row, block->column + begin,
-                     (int)rows, columns);
+    for (int64_t index = 0, part = 0, row = 0; index < n_tiles; index++) {
+        const int rows = (int)min_i64(step, n_rows - row);
+        int64_t begin, end;
+        find_columns(&tile, n_columns, part, parts, &begin, &end);
+        if (part % STRIP_TILES == 0) turned.column = block->column + begin;
+        fetch_ahead(&tile, size, index, n_tiles);
+        run_tile(block, phase, &tile, k_block, vectors, block->row + row, block->column + begin,
+                 rows, (int)(end - begin));
+        if (!tile.turned) {
+            if ((row += step) >= n_rows) part++, row = 0;
+        } else if (++part == parts || part % STRIP_TILES == 0) {
+            store_turned(block, &turned, k_block, vectors, block->row + row, rows,
+                         block->column + end - turned.column);
+            if (part == parts) part = 0, row += step;
         }
     }
 }

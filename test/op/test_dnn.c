@@ -83,6 +83,7 @@ static bool choose_image(struct random *r, struct job *j, int kernel, int stride
     struct dnn_problem *p = &j->p;
     p->h = RANDOM_PICK(r, sizes);
     p->w = RANDOM_PICK(r, sizes);
+    if (random_one_in(r, 10)) p->h = 3, p->w = random_int(r, 32, 250); /* more tiles than a strip */
     p->kh = p->kw = kernel;
     p->sh = p->sw = stride;
     bool dilated = kernel > 1 && random_one_in(r, 6);
