@@ -17,11 +17,12 @@ static bool reads_elsewhere(const struct nest *nest, const struct node *n,
     return n->n_ranges || n->offset != at;
 }
 
-/* An epilogue must be a single stage whose loops are all in the grid: a task is a point, and points are independent. */
+/* An epilogue must be a single stage whose loops are all in the grid: a task is a point, and points are independent. Its result takes the
+ * tile's place. */
 static void check_epilogue(struct nest *nest) {
     const struct stage *s = &nest->stage[0];
-    bool is_float = s->roots.n == 1 && s->roots.at[0]->tensor->dtype == SOL_F32;
-    if (nest->n_stages != 1 || !is_float || s->loops.n || nest->scratch_size) {
+    bool same_type = s->roots.n == 1 && s->roots.at[0]->tensor->dtype == nest->tile->dtype;
+    if (nest->n_stages != 1 || !same_type || s->loops.n || nest->scratch_size) {
         nest_refuse(nest, "not pointwise");
         return;
     }

@@ -44,7 +44,7 @@ static const char *refuse_types(const struct dnn_problem *problem) {
     if (is_float) return problem->y_type == SOL_F32 ? NULL : "y is not f32";
     if ((problem->x_type != SOL_U8 && problem->x_type != SOL_I8) || problem->w_type != SOL_I8)
         return "element types of x and the weight";
-    if (problem->x_plain) return "x of 8 bits is not blocked";
+    if (problem->x_plain && problem->groups > 1) return "groups with a plain x of 8 bits";
     if (problem->prologue || problem->residual || problem->act) return "something is fused";
     return problem->transposed ? "a transposed convolution of 8 bits" : NULL;
 }
@@ -147,12 +147,12 @@ static void set_steps(struct dnn_plan *plan) {
     if (p->transposed) set_transposed(plan);
 }
 
-/* True if x must be copied into a panel: for padding, a prologue, or reads beyond the image; and for a column stride, as tiles
- * read neighbouring pixels DIRECT_BLOCK floats apart. */
+/* True if x must be copied into a panel: for padding, a prologue, quads of a plain x, or reads beyond the image; and for a column
+ * stride, as tiles read neighbouring pixels DIRECT_BLOCK floats apart. */
 static bool needs_panel(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    return p->prologue || param[DIRECT_PT] || param[DIRECT_PL] || param[DIRECT_SW] != 1 ||
+    return p->prologue || (p->x_plain && direct_unit(plan) > 1) || param[DIRECT_PT] || param[DIRECT_PL] || param[DIRECT_SW] != 1 ||
            (param[DIRECT_OH] - 1) * param[DIRECT_SH] + param[DIRECT_REACH_H] >= param[DIRECT_H] ||
            (param[DIRECT_OW] - 1) + param[DIRECT_REACH_W] >= param[DIRECT_W];
 }
@@ -217,7 +217,7 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_OW] = ceil_div(param[DIRECT_Y_W], param[DIRECT_UP_W]);
     param[DIRECT_BLOCK] = p->x_plain ? 1 : p->lanes / direct_unit(plan);
     param[DIRECT_STEP] = direct_unit(plan) > 1 ? 1 : plan->kernels->step;
-    param[DIRECT_C_BLOCKS] = p->c / p->groups / (p->x_plain ? 1 : p->lanes);
+    param[DIRECT_C_BLOCKS] = ceil_div(p->c / p->groups, param[DIRECT_BLOCK] * direct_unit(plan));
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
     param[DIRECT_PANEL] = needs_panel(plan);
     param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], param[DIRECT_SW], param[DIRECT_DW]);
@@ -426,7 +426,7 @@ static void pack_quads(const struct dnn_plan *plan, const int8_t *weight, int64_
     const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
     for (int64_t tap = 0; tap < param[DIRECT_KH] * param[DIRECT_KW]; tap++, to += step)
         for (int64_t i = 0; i < 4; i++) {
-            const int c_model = dnn_model_channel(p->c_map, c + i);
+            const int c_model = c + i < p->c ? dnn_model_channel(p->c_map, c + i) : -1;
             const int64_t row = param[DIRECT_KERNEL_ROW] + tap / param[DIRECT_KW];
             const int64_t column = param[DIRECT_KERNEL_COLUMN] + tap % param[DIRECT_KW];
             const int64_t pair = k_model * c_group + c_model % c_group;

@@ -75,8 +75,21 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
     simd_finish(rows, columns, vectors, 2, tile->out.pixel, &tile->out, sum[0]);
 }
 
-/* The same for quads of quantized numbers. A line of x has 64 / LANES pixels. */
-INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, const struct tile *tile) {
+/* The same for quads, `block` per pixel, of which several pixels are in a line. */
+INLINE void fetch_next_quads(int rows, int columns, int block, const struct tile *tile,
+                             int64_t tap) {
+    const bool is_last = tap + 1 == tile->n_taps;
+    const float *next =
+        tile->x + tile->taps[is_last ? 0 : tap + 1].offset + (is_last ? columns * block : 0);
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < columns * block; i += LINE)
+            __builtin_prefetch(next + (r ? tile->x_row : 0) + i, 0, 3);
+}
+
+/* The same for quads of quantized numbers. */
+INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, int block,
+                          const struct tile *tile) {
     const int pixels = rows * columns;
     const float *weights = tile->weights, *ahead = tile->ahead;
     ivec sum[VALUES][2];
@@ -87,8 +100,9 @@ INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, const st
         const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
         const int64_t n = tile->taps[tap].n_channels;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
+        if (block > 1) fetch_next_quads(rows, columns, block, tile, tap);
         for (int64_t c = 0; c < n; c++, weights += 2 * LANES)
-            int8_multiply(dot, rows, columns, vectors, LANES, (const char *)(first + c),
+            int8_multiply(dot, rows, columns, vectors, 4 * block, (const char *)(first + c),
                           (const char *)(second + c), tile->flip, (const ivec *)weights, sum);
     }
     int8_finish(rows, columns, vectors, tile->outputs, tile->place, sum);
@@ -96,14 +110,17 @@ INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, const st
 
 typedef void multiply_fn(const struct tile *tile);
 
-/* What a tile multiplies: floats of a plain or a blocked x, or quads, without or with an instruction for them. */
-enum { PLAIN, BLOCKED, QUADS, QUADS_DOT, N_WAYS };
+/* What a tile multiplies: floats of a plain or a blocked x, or quads of either, each without or with an instruction for them. */
+enum { PLAIN, BLOCKED, QUADS, QUADS_DOT, PLAIN_QUADS, PLAIN_QUADS_DOT, N_WAYS };
 
 /* The variants of one tile: what it multiplies, times one or two channel blocks of y. */
-#define INT8_ONE(rows, columns, dot, vectors)                                                \
-    static void multiply_##rows##x##columns##_int8_##dot##vectors(const struct tile *tile) { \
-        multiply_int8(dot, rows, columns, vectors, tile);                                    \
+#define INT8_ONE(rows, columns, kind, block, dot, vectors)                                   \
+    static void multiply_##rows##x##columns##_##kind##dot##vectors(const struct tile *tile) { \
+        multiply_int8(dot, rows, columns, vectors, block, tile);                             \
     }
+#define INT8(rows, columns, kind, block)                                                     \
+    INT8_ONE(rows, columns, kind, block, 0, 1) INT8_ONE(rows, columns, kind, block, 0, 2)    \
+    INT8_ONE(rows, columns, kind, block, 1, 1) INT8_ONE(rows, columns, kind, block, 1, 2)
 #define MULTIPLY_ONE(rows, columns, kind, block, vectors)                                    \
     static void multiply_##rows##x##columns##_##kind##vectors(const struct tile *tile) {     \
         multiply_tile(rows, columns, vectors, block, tile);                                  \
@@ -111,13 +128,14 @@ enum { PLAIN, BLOCKED, QUADS, QUADS_DOT, N_WAYS };
 #define MULTIPLY(rows, columns)                                                              \
     MULTIPLY_ONE(rows, columns, blocked, LANES, 1) MULTIPLY_ONE(rows, columns, blocked, LANES, 2) \
     MULTIPLY_ONE(rows, columns, plain, 1, 1) MULTIPLY_ONE(rows, columns, plain, 1, 2)        \
-    INT8_ONE(rows, columns, 0, 1) INT8_ONE(rows, columns, 0, 2)                              \
-    INT8_ONE(rows, columns, 1, 1) INT8_ONE(rows, columns, 1, 2)
+    INT8(rows, columns, quads, LANES / 4) INT8(rows, columns, plain_quads, 1)
 #define VARIANTS(rows, columns)                                                              \
     {{multiply_##rows##x##columns##_plain1, multiply_##rows##x##columns##_plain2},           \
      {multiply_##rows##x##columns##_blocked1, multiply_##rows##x##columns##_blocked2},       \
-     {multiply_##rows##x##columns##_int8_01, multiply_##rows##x##columns##_int8_02},         \
-     {multiply_##rows##x##columns##_int8_11, multiply_##rows##x##columns##_int8_12}}
+     {multiply_##rows##x##columns##_quads01, multiply_##rows##x##columns##_quads02},         \
+     {multiply_##rows##x##columns##_quads11, multiply_##rows##x##columns##_quads12},         \
+     {multiply_##rows##x##columns##_plain_quads01, multiply_##rows##x##columns##_plain_quads02}, \
+     {multiply_##rows##x##columns##_plain_quads11, multiply_##rows##x##columns##_plain_quads12}}
 
 #define TILES(one, two) SIMD_UP_TO(VALUES, one) SIMD_UP_TO(HALF_VALUES, two)
 
@@ -192,6 +210,24 @@ static void copy_quads(const struct block *block, const float *from, float *to, 
         for (int64_t i = 0; i < n; i++) ((i8vec *)to)[i] = ((const i8vec *)from)[i * step];
 }
 
+/* The same for a plain x: joins the bytes of four channels, or those that are left. `from` is in the first one. */
+static void join_quads(const struct block *block, int64_t channel, const uint8_t *from, int32_t *to,
+                       int64_t n) {
+    const struct dnn_plan *plan = block->plan;
+    const int64_t step = plan->problem.sw, plane = plan->param[DIRECT_H] * plan->param[DIRECT_W];
+    const int64_t n_channels = min_i64(4, plan->problem.c - channel);
+    memset(to, 0, (size_t)n * sizeof *to);
+    for (int c = 0; c < n_channels; c++, from += plane) {
+        const int shift = 8 * c;
+        if (step == 1) /* constant steps let the compiler use vectors */
+            for (int64_t i = 0; i < n; i++) to[i] |= (int32_t)((uint32_t)from[i] << shift);
+        else if (step == 2)
+            for (int64_t i = 0; i < n; i++) to[i] |= (int32_t)((uint32_t)from[2 * i] << shift);
+        else
+            for (int64_t i = 0; i < n; i++) to[i] |= (int32_t)((uint32_t)from[step * i] << shift);
+    }
+}
+
 /* Writes n pixels of one row of one column phase: every sw-th pixel of image row x, from `column` on (may be negative). Pixels
  * outside the image become zero, the others get the prologue. x NULL: the row lies outside the image. */
 static void fill_line(const struct block *block, int64_t channel, const float *x, int64_t column,
@@ -203,7 +239,10 @@ static void fill_line(const struct block *block, int64_t channel, const float *x
     end = x ? min_i64(end, n) : 0;
     begin = min_i64(begin, end);
     memset(to, block->padding, (size_t)(begin * size) * sizeof(float));
-    if (begin < end && block->way >= QUADS)
+    if (begin < end && block->way >= PLAIN_QUADS)
+        join_quads(block, 4 * channel, (const uint8_t *)x + column + begin * step,
+                   (int32_t *)to + begin, end - begin);
+    else if (begin < end && block->way >= QUADS)
         copy_quads(block, x + (column + begin * step) * size, to + begin * size, end - begin);
     else if (begin < end)
         (size == 1 ? copy_plain : copy_blocked)(block, channel, x + (column + begin * step) * size,
@@ -218,8 +257,11 @@ static void fill_row(const struct block *block, int64_t c_block, int64_t row, fl
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
     const int64_t first = block->column * param[DIRECT_SW] - param[DIRECT_PL];
     const float *image = block->call->x + block->image * block->x_stride, *x = NULL;
-    if (row >= 0 && row < param[DIRECT_H])
-        x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
+    const bool is_inside = row >= 0 && row < param[DIRECT_H];
+    if (is_inside && block->way >= PLAIN_QUADS)
+        x = (const float *)((const char *)block->call->x + block->image * block->call->x_stride +
+                            (4 * channel * param[DIRECT_H] + row) * param[DIRECT_W]);
+    else if (is_inside) x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
     for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++)
         fill_line(block, channel, x, first + phase, to + phase * param[DIRECT_COLUMN_PHASE],
                   block->n_columns + direct_more_columns(plan));
@@ -493,9 +535,9 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
 static void set_way(struct block *block) {
     const struct dnn_plan *plan = block->plan;
     const bool is_float = plan->problem.x_type == SOL_F32;
-    block->way = is_float         ? (plan->problem.x_plain ? PLAIN : BLOCKED)
-                 : int8_has_dot() ? QUADS_DOT
-                                  : QUADS;
+    const bool is_plain = plan->problem.x_plain;
+    block->way = is_float ? (is_plain ? PLAIN : BLOCKED)
+                          : (is_plain ? PLAIN_QUADS : QUADS) + int8_has_dot();
     block->padding = is_float ? 0 : *block->call->zero & 255;
     block->x_stride = block->call->x_stride / direct_unit(plan);
     block->y_size = plan->problem.y_type == SOL_F32 ? 4 : 1;

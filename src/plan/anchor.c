@@ -7,8 +7,7 @@
  * they store. Pointwise layers after these become the generated epilogue, a DFP cluster inside the DNN cluster: the
  * kernel calls it on each finished tile, while the tile is in the cache.
  *
- * Quantized anchors have no prologue, and no closed set: their own inputs say how sums become values of y. If these are f32, a
- * generated epilogue follows.
+ * Quantized anchors have no prologue, and no closed set: their own inputs say how sums become values of y.
  *
  * Invariant: a cluster made here has one output, and none of its inputs depends on it.
  */
@@ -145,6 +144,34 @@ static bool may_follow(struct clustering *c, const struct cluster *e, const stru
     return true;
 }
 
+/* The operand of a pointwise layer that is no constant; the first one of several. */
+static struct tensor *find_operand(const struct layer *l) {
+    for (int i = 0; i < l->n_in; i++)
+        if (!l->in[i]->is_constant) return l->in[i];
+    return l->in[0];
+}
+
+/* Adds the layers that make an operand of `l` from values of fewer bytes, such as a dequantized residual, if nothing else reads it: the
+ * epilogue then reads these values. They are ready, as the operand is. */
+static void take_widening(struct clustering *c, struct cluster *e, const struct layer *l) {
+    for (int i = 0; i < l->n_in; i++) {
+        struct tensor *t = l->in[i];
+        struct layer *chain[EPILOGUE_MAX_LAYERS];
+        int n = 0;
+        if (holds(e, t)) continue;
+        for (const struct layer *reader = l; n + e->layers.n + 1 < EPILOGUE_MAX_LAYERS; n++) {
+            struct layer *from = t->producer;
+            if (c->of[from->id] || !(layer_infos[from->kind].traits & POINTWISE) ||
+                !same_place(e->tile, t) || cluster_single_reader(c, t) != reader)
+                break;
+            reader = chain[n] = from;
+            t = find_operand(from);
+        }
+        if (size_element(t->dtype) >= size_element(l->in[i]->dtype)) continue;
+        while (n) VEC_PUSH(c->plan->arena, &e->layers, chain[--n]);
+    }
+}
+
 /* Is only the last layer's output read outside of the epilogue? Layers are in the model's order, so no other one can be the
  * single output. */
 static bool leaves_once(const struct clustering *c, const struct cluster *e) {
@@ -173,6 +200,7 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
     while (e->layers.n < EPILOGUE_MAX_LAYERS) {
         struct layer *next = find_next(c, e);
         if (!next || !may_follow(c, e, cluster->dnn->anchor, next)) break;
+        take_widening(c, e, next);
         VEC_PUSH(c->plan->arena, &e->layers, next);
         if (leaves_once(c, e) && is_possible(c, cluster, e)) n = e->layers.n;
     }
@@ -274,7 +302,7 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0], .w = l->in[1]};
     if (ir_is_quantized(l)) {
         cluster_add(c, cluster, l);
-        if (l->out[0]->dtype == SOL_F32) take_generated(c, cluster, l->out[0]);
+        take_generated(c, cluster, l->out[0]);
         return;
     }
     take_prologue(c, cluster);

@@ -170,8 +170,7 @@ static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
            s->plan->supports_anchor(l, s->plan->lanes);
 }
 
-/* Blocks of few channels are mostly padding. Quantized numbers take least memory of all: it is faster to quantize plain images, and to
- * copy the result. */
+/* Blocks of few channels are mostly padding. Quantized numbers take least memory of all, and kernels join plain ones to quads. */
 static bool is_narrow(const struct layouts *s, const struct layer *l) {
     return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->lanes;
 }
@@ -227,7 +226,8 @@ bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
 /* An ungrouped convolution reads an input of the model in plain layout, if that has few channels or there is little to compute. A
  * grouped one with a blocked output needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
-    if (!ir_is_conv(l) || i != 0 || ir_is_quantized(l) || !ir_is_input(l->in[0])) return false;
+    if (ir_is_quantized(l)) return ir_is_conv(l) && i == 0 && is_narrow(s, l) && l->attr.groups == 1;
+    if (!ir_is_conv(l) || i != 0 || !ir_is_input(l->in[0])) return false;
     if (l->attr.groups > 1) return !l->out[0]->layout.block;
     return size_value(l->in[0]->dim[1]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
 }
