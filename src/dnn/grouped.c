@@ -7,6 +7,7 @@
  */
 #include "dnn/grouped.h"
 
+#include "base/size.h"
 #include "dnn/list.h"
 
 /*
@@ -36,8 +37,23 @@ static const char *refuse_maps(const struct dnn_problem *p, int size) {
     return NULL;
 }
 
+/* Products of a u8 and an i8 whose sum is exact in f32, which has 24 bits. */
+static const int64_t exact_products = (1 << 24) / (255 * 128);
+
+static const char *refuse_types(const struct dnn_problem *p) {
+    if (p->x_type == SOL_F32 && p->w_type == SOL_F32)
+        return p->y_type == SOL_F32 ? NULL : "y is not f32";
+    if ((p->x_type != SOL_U8 && p->x_type != SOL_I8) || p->w_type != SOL_I8)
+        return "element types of x and the weight";
+    if (p->residual || p->act) return "something is fused";
+    return (int64_t)p->kh * p->kw * (p->c_model / p->groups) > exact_products ? "a long sum of 8 bits"
+                                                                             : NULL;
+}
+
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
+    const char *reason = refuse_types(problem);
+    if (reason) return reason;
     if (problem->transposed) return "transposed";
     if (problem->c_model != problem->k_model || problem->c != problem->k)
         return "channels in and out differ";
@@ -66,8 +82,9 @@ static double image_cost(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double plane = (double)p->oh * p->ow, blocks = p->c / p->lanes;
     const double flops = 2 * blocks * plane * (double)block_weights(plan);
-    const double bytes =
-        sizeof(float) * p->c * ((double)p->h * p->w + (p->residual ? 2 : 1) * plane);
+    const double x = (double)p->h * p->w * (double)size_element(p->x_type);
+    const double y = (p->residual ? 2 : 1) * plane * (double)size_element(p->y_type);
+    const double bytes = p->c * (x + y);
     const double multiply = flops / (efficiency * dnn_flops_per_s(plan->kernels));
     const double move = bytes / cache_bytes_per_s;
     return multiply > move ? multiply : move;
@@ -105,7 +122,10 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
             for (int64_t lane = 0; lane < p->lanes; lane++) {
                 const int64_t stored = block * p->lanes + lane;
                 const int64_t k = dnn_model_channel(p->k_map, stored);
-                *to++ = k < 0 ? 0 : weight[(k * size + j) * taps + tap];
+                const int64_t at = (k * size + j) * taps + tap;
+                *to++ = k < 0                   ? 0
+                        : p->w_type == SOL_I8 ? ((const int8_t *)weight)[at]
+                                                : weight[at];
             }
 }
 
@@ -122,4 +142,5 @@ const struct dnn_impl dnn_grouped = {.name = "grouped",
                                      .plan = make_plan,
                                      .pack = pack,
                                      .n_tasks = n_tasks,
-                                     .run = run_grouped};
+                                     .run = run_grouped,
+                                     .any_type = true};

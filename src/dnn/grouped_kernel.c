@@ -12,12 +12,15 @@
  * which use each loaded (and shuffled) vector of x for all pixels that need it. Without them the loads would take more time than the
  * multiply-adds.
  *
+ * Quantized numbers become floats when they are loaded, without their zero point. Their sums are exact in f32 (grouped.c), and become
+ * values of y as int8.h says.
+ *
  * Invariants: it accesses nothing outside x, y, the residual and the packed weights. The order of a sum (kernel rows, then
  * columns and channels of the group) does not depend on tile, task or thread. Padding channels of y become zero, as their
  * weights and bias are zero.
  */
 #include "dnn/grouped.h"
-#include "dnn/simd.h"
+#include "dnn/int8.h"
 
 /*
  * Most pixels of a tile. PIXELS_WINDOW sums fit into the vector registers together with the weights of a kernel row, a vector of x and
@@ -38,24 +41,37 @@ enum { SHOWN = 128 };
 
 /* Neighbouring pixels of one row of y, in one channel block. */
 struct tile {
-    const float *x;       /* column 0 of the row that the first kernel row in the image reads */
+    const char *x;        /* column 0 of the row that the first kernel row in the image reads */
     const float *weights; /* of that kernel row */
     int64_t n_rows;       /* kernel rows inside the image */
     int64_t column;       /* that the first pixel's first kernel column reads; may lie outside */
     const ivec *shuffles; /* [channel of the group] */
     int64_t size;         /* channels per group */
     struct simd_output out;
+    /* Quantized numbers: instead of `out`, but for its problem */
+    const struct int8_outputs *outputs;
+    struct int8_place place;
+    i8vec flip; /* 0x80 in each byte if x is of i8, else 0 */
+    vec zero;   /* the zero point of the flipped x */
 };
+
+/* The values of one pixel at `at`; `bytes`: quantized ones. */
+INLINE vec load_values(bool bytes, const struct tile *tile, const char *at) {
+    if (!bytes) return vec_load((const float *)at);
+    return __builtin_convertvector(int8_widen(*(const i8vec *)at ^ tile->flip), vec) - tile->zero;
+}
 
 /*
  * Loads the vector of x at column tile->column + ahead; at the `edge`, zero if that lies outside the image. `row` points to
  * column 0 if edge, else to tile->column.
  */
-INLINE vec load_pixel(bool edge, const struct tile *tile, const float *row, int64_t ahead) {
-    if (!edge) return vec_load(row + ahead * LANES);
-    const int64_t column = tile->column + ahead;
-    return (uint64_t)column < (uint64_t)tile->out.problem->w ? vec_load(row + column * LANES)
-                                                             : (vec){0};
+INLINE vec load_pixel(bool bytes, bool edge, const struct tile *tile, const char *row,
+                      int64_t ahead) {
+    const int64_t size = LANES * (bytes ? 1 : 4), column = tile->column + ahead;
+    if (!edge) return load_values(bytes, tile, row + ahead * size);
+    return (uint64_t)column < (uint64_t)tile->out.problem->w
+               ? load_values(bytes, tile, row + column * size)
+               : (vec){0};
 }
 
 /* Moves channel j of each lane's group into the lane. many: more than one channel per group. */
@@ -67,8 +83,9 @@ INLINE vec pick_channel(bool many, const struct tile *tile, vec x, int64_t j) {
  * One kernel row of `window` columns, stride and dilation 1. The loop runs over columns q of x; still each pixel adds its kernel
  * columns from left to right, so its sum does not depend on its position in the tile.
  */
-INLINE void multiply_window(int n, int window, bool many, bool edge, const struct tile *tile,
-                            const float *row, const float *weights, vec *sum) {
+INLINE void multiply_window(int n, int window, bool many, bool bytes, bool edge,
+                            const struct tile *tile, const char *row, const float *weights,
+                            vec *sum) {
     const int64_t size = many ? tile->size : 1;
     for (int64_t j = 0; j < size; j++, weights += LANES) {
         vec w[WINDOW_MAX];
@@ -76,7 +93,7 @@ INLINE void multiply_window(int n, int window, bool many, bool edge, const struc
         for (int s = 0; s < window; s++) w[s] = vec_load(weights + s * size * LANES);
         UNROLL_WINDOW
         for (int q = 0; q < n + window - 1; q++) {
-            const vec x = pick_channel(many, tile, load_pixel(edge, tile, row, q), j);
+            const vec x = pick_channel(many, tile, load_pixel(bytes, edge, tile, row, q), j);
             UNROLL
             for (int s = 0; s < window; s++)
                 if (q - s >= 0 && q - s < n) sum[q - s] += x * w[s];
@@ -85,8 +102,8 @@ INLINE void multiply_window(int n, int window, bool many, bool edge, const struc
 }
 
 /* One kernel row of any size. */
-INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, const float *row,
-                         const float *weights, vec *sum) {
+INLINE void multiply_row(int n, bool many, bool bytes, bool edge, const struct tile *tile,
+                         const char *row, const float *weights, vec *sum) {
     const int64_t size = many ? tile->size : 1;
     const int64_t step = tile->out.problem->sw, dilation = tile->out.problem->dw;
     for (int64_t s = 0; s < tile->out.problem->kw; s++)
@@ -94,54 +111,63 @@ INLINE void multiply_row(int n, bool many, bool edge, const struct tile *tile, c
             const vec w = vec_load(weights);
             UNROLL
             for (int i = 0; i < n; i++) {
-                const vec x = load_pixel(edge, tile, row, s * dilation + i * step);
+                const vec x = load_pixel(bytes, edge, tile, row, s * dilation + i * step);
                 sum[i] += pick_channel(many, tile, x, j) * w;
             }
         }
 }
 
-INLINE void multiply_tile(int n, bool many, int window, bool edge, const struct tile *tile) {
+/* Stores the sums of quantized numbers. */
+INLINE void finish_bytes(int n, const struct tile *tile, const vec *sum) {
+    ivec whole[PIXELS_WINDOW][2];
+    UNROLL
+    for (int i = 0; i < n; i++) whole[i][0] = __builtin_convertvector(sum[i], ivec);
+    int8_finish(1, n, 1, tile->outputs, tile->place, whole);
+}
+
+INLINE void multiply_tile(int n, bool many, int window, bool bytes, bool edge,
+                          const struct tile *tile) {
     const struct dnn_problem *problem = tile->out.problem;
-    const int64_t row_size = (int64_t)problem->dh * problem->w * LANES;
+    const int64_t size = LANES * (bytes ? 1 : 4), row_size = (int64_t)problem->dh * problem->w * size;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
-    const float *row = tile->x + (edge ? 0 : tile->column * LANES), *weights = tile->weights;
+    const char *row = tile->x + (edge ? 0 : tile->column * size);
+    const float *weights = tile->weights;
     vec sum[PIXELS_WINDOW];
     UNROLL
     for (int i = 0; i < n; i++) sum[i] = (vec){0};
     for (int64_t r = 0; r < tile->n_rows; r++, row += row_size, weights += weights_size) {
-        if (window) multiply_window(n, window, many, edge, tile, row, weights, sum);
-        else multiply_row(n, many, edge, tile, row, weights, sum);
+        if (window) multiply_window(n, window, many, bytes, edge, tile, row, weights, sum);
+        else multiply_row(n, many, bytes, edge, tile, row, weights, sum);
     }
-    simd_finish(1, n, 1, 1, LANES, &tile->out, sum);
+    if (bytes) finish_bytes(n, tile, sum);
+    else simd_finish(1, n, 1, 1, LANES, &tile->out, sum);
 }
 
 typedef void multiply_fn(const struct tile *tile);
 
-/* n: pixels; many: more than one channel per group; window: 3, 5, 7, or 0 for other kernels; edge: tile at the left or right edge.
- * Windows of 5 and 7 columns with more than one channel per group are rare, and are other kernels. */
-#define MULTIPLY_ONE(n, many, window, edge)                                              \
-    static void multiply_##n##_##many##window##edge(const struct tile *tile) {           \
-        multiply_tile(n, many, window, edge, tile);                                      \
+/* n: pixels; many: more than one channel per group; window: 3, 5, 7, or 0 for other kernels; bytes: quantized numbers; edge: tile at the
+ * left or right edge. Windows of 5 and 7 columns with more than one channel per group are rare, and are other kernels. */
+#define MULTIPLY_ONE(n, many, window, bytes, edge)                                       \
+    static void multiply_##n##_##many##window##bytes##edge(const struct tile *tile) {    \
+        multiply_tile(n, many, window, bytes, edge, tile);                               \
     }
-#define MULTIPLY_ANY(n)                                                                  \
-    MULTIPLY_ONE(n, 0, 0, 0) MULTIPLY_ONE(n, 0, 0, 1)                                    \
-    MULTIPLY_ONE(n, 1, 0, 0) MULTIPLY_ONE(n, 1, 0, 1)
-#define MULTIPLY_WINDOW(n)                                                               \
-    MULTIPLY_ONE(n, 0, 3, 0) MULTIPLY_ONE(n, 0, 3, 1)                                    \
-    MULTIPLY_ONE(n, 1, 3, 0) MULTIPLY_ONE(n, 1, 3, 1)                                    \
-    MULTIPLY_ONE(n, 0, 5, 0) MULTIPLY_ONE(n, 0, 5, 1)                                    \
-    MULTIPLY_ONE(n, 0, 7, 0) MULTIPLY_ONE(n, 0, 7, 1)
+#define MULTIPLY(n, many, window)                                                        \
+    MULTIPLY_ONE(n, many, window, 0, 0) MULTIPLY_ONE(n, many, window, 0, 1)              \
+    MULTIPLY_ONE(n, many, window, 1, 0) MULTIPLY_ONE(n, many, window, 1, 1)
+#define MULTIPLY_ANY(n) MULTIPLY(n, 0, 0) MULTIPLY(n, 1, 0)
+#define MULTIPLY_WINDOW(n) MULTIPLY(n, 0, 3) MULTIPLY(n, 1, 3) MULTIPLY(n, 0, 5) MULTIPLY(n, 0, 7)
 SIMD_UP_TO(PIXELS, MULTIPLY_ANY)
 SIMD_UP_TO(PIXELS_WINDOW, MULTIPLY_WINDOW)
 
-/* multiply[window / 2][pixels][many][edge] */
-#define ENTRY_ANY(n)                                                                     \
-    [0][n] = {{multiply_##n##_000, multiply_##n##_001}, {multiply_##n##_100, multiply_##n##_101}},
+/* multiply[window / 2][pixels][many][bytes][edge] */
+#define VARIANTS(n, many, window)                                                        \
+    {{multiply_##n##_##many##window##00, multiply_##n##_##many##window##01},             \
+     {multiply_##n##_##many##window##10, multiply_##n##_##many##window##11}}
+#define ENTRY_ANY(n) [0][n] = {VARIANTS(n, 0, 0), VARIANTS(n, 1, 0)},
 #define ENTRY_WINDOW(n)                                                                  \
-    [1][n] = {{multiply_##n##_030, multiply_##n##_031}, {multiply_##n##_130, multiply_##n##_131}}, \
-    [2][n] = {{multiply_##n##_050, multiply_##n##_051}},                                 \
-    [3][n] = {{multiply_##n##_070, multiply_##n##_071}},
-static multiply_fn *const multiply[WINDOW_MAX / 2 + 1][PIXELS_WINDOW + 1][2][2] = {
+    [1][n] = {VARIANTS(n, 0, 3), VARIANTS(n, 1, 3)},                                     \
+    [2][n] = {VARIANTS(n, 0, 5)}, [3][n] = {VARIANTS(n, 0, 7)},
+static multiply_fn *const multiply[WINDOW_MAX / 2 + 1][PIXELS_WINDOW + 1][2][2][2] = {
     SIMD_UP_TO(PIXELS, ENTRY_ANY) SIMD_UP_TO(PIXELS_WINDOW, ENTRY_WINDOW)};
 
 /* 0: the kernel has no loop of its own. */
@@ -157,7 +183,9 @@ struct work {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
     int64_t image, block;
+    int64_t x_size, y_size; /* bytes of a value */
     ivec shuffles[LANES];
+    struct int8_outputs outputs; /* of the block, for quantized numbers */
 };
 
 /* Computes one row of y. Its columns are divided into tiles of nearly equal size: a last tile of few pixels would wait for the
@@ -171,14 +199,35 @@ static void run_tiles(const struct work *work, struct tile *tile, int64_t row) {
         n = p->ow / parts + (part < p->ow % parts);
         const int64_t pixel = row * p->ow + begin, at = (work->block * plane + pixel) * LANES;
         tile->column = begin * p->sw - p->pl;
-        tile->out.y = work->call->y + work->image * work->call->y_stride + at;
+        char *y = (char *)work->call->y + (work->image * work->call->y_stride + at) * work->y_size;
+        tile->out.y = (float *)y, tile->place.y = y;
         if (p->residual)
             tile->out.residual =
                 work->call->residual + work->image * work->call->residual_stride + at;
         const bool edge =
             tile->column < 0 || tile->column + (n - 1) * p->sw + (p->kw - 1) * p->dw >= p->w;
-        multiply[window / 2][n][tile->size > 1][edge](tile);
+        multiply[window / 2][n][tile->size > 1][p->x_type != SOL_F32][edge](tile);
     }
+}
+
+/* Of a quantized x: how sums of this block become values of y. Padding channels are masked. */
+static void prepare_bytes(struct work *work) {
+    static const int32_t none[2 * LANES];
+    const int64_t k = work->block * LANES;
+    const struct dnn_problem *p = &work->plan->problem;
+    int8_prepare(work->plan, work->call, work->call->scale + k, work->call->bias + k, none, LANES,
+                 &work->outputs);
+    for (int i = 0; p->k_map && i < LANES; i++)
+        if (p->k_map[k + i] < 0) work->outputs.valid[0][i] = 0;
+}
+
+/* What tiles of quantized numbers have besides. */
+static void set_bytes(const struct work *work, struct tile *tile) {
+    const bool is_signed = tile->out.problem->x_type == SOL_I8;
+    tile->outputs = &work->outputs;
+    tile->place.pixel = LANES * work->y_size;
+    tile->flip = (i8vec){0} - (int8_t)(is_signed ? -128 : 0);
+    tile->zero = vec_set((float)(*work->call->zero + (is_signed ? 128 : 0)));
 }
 
 /* Computes one row of y: finds the kernel rows [begin, end) that lie inside the image. */
@@ -188,8 +237,9 @@ static void run_row(const struct work *work, int64_t row) {
     const int64_t begin = top < 0 ? min_i64(p->kh, ceil_div(-top, p->dh)) : 0;
     const int64_t end = top < p->h ? min_i64(p->kh, ceil_div(p->h - top, p->dh)) : 0;
     const int64_t row_weights = p->kw * size * LANES, first = end > begin ? top + begin * p->dh : 0;
-    struct tile tile = {.x = work->call->x + work->image * work->call->x_stride +
-                             (work->block * p->h + first) * p->w * LANES,
+    const int64_t at =
+        work->image * work->call->x_stride + (work->block * p->h + first) * p->w * LANES;
+    struct tile tile = {.x = (const char *)work->call->x + at * work->x_size,
                         .weights = work->call->packed + (work->block * p->kh + begin) * row_weights,
                         .n_rows = end - begin,
                         .shuffles = work->shuffles,
@@ -197,6 +247,7 @@ static void run_row(const struct work *work, int64_t row) {
                         .out.bias =
                             work->call->bias ? work->call->bias + work->block * LANES : NULL,
                         .out.problem = p};
+    if (p->x_type != SOL_F32) set_bytes(work, &tile);
     run_tiles(work, &tile, row);
 }
 
@@ -206,11 +257,16 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
     (void)scratch;
     const int64_t blocks = plan->problem.c / LANES, chunks = plan->param[GROUPED_CHUNKS];
     const int size = (int)plan->param[GROUPED_SIZE], width = plan->problem.ow;
-    struct work work = {.plan = plan, .call = call};
+    const bool is_float = plan->problem.x_type == SOL_F32;
+    struct work work = {.plan = plan,
+                        .call = call,
+                        .x_size = is_float ? 4 : 1,
+                        .y_size = plan->problem.y_type == SOL_F32 ? 4 : 1};
     for (int j = 0; j < size; j++)
         for (int lane = 0; lane < LANES; lane++) work.shuffles[j][lane] = lane / size * size + j;
     for (int64_t task = begin; task < end; task++) {
         work.block = task / chunks % blocks, work.image = task / chunks / blocks;
+        if (!is_float) prepare_bytes(&work);
         const int64_t row = task % chunks * plan->param[GROUPED_ROWS];
         const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
         for (int64_t i = row, shown = row; i < last; i++) {

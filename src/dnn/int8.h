@@ -162,6 +162,17 @@ static inline void int8_prepare(const struct dnn_plan *plan, const struct dnn_ca
     out->offset = int8_set((int32_t)call->range[0] - 0x4b400000);
 }
 
+/* Bytes without sign. gcc 12 has an instruction for this, but finds it for all vectors only by its name. */
+INLINE ivec int8_widen(i8vec x) {
+#if LANES == 16 && defined __AVX512F__
+    return (ivec)_mm512_cvtepu8_epi32((__m128i)x);
+#elif LANES == 8 && defined __AVX2__
+    return (ivec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)&x));
+#else
+    return __builtin_convertvector(x, ivec) & 255;
+#endif
+}
+
 /* The lowest byte of each lane. gcc 12 converts from i32 to bytes one by one, but with AVX-512. */
 INLINE i8vec int8_narrow(ivec x) {
 #if LANES == 16

@@ -6,11 +6,12 @@
  *   conv(dequantize(x), dequantize(w), b)                   ->  quant_conv: the result is f32
  *   cast(conv(x - zero, w)) of integers                     ->  quant_conv with scale 1
  *
- * and the same for linear. dequantize is mul(cast(sub(cast(x), zero)), scale), where the sub is missing if the zero point is 0;
+ * and the same for linear. Of the sum of two quantized tensors, such as a residual, whose result is quantized, the scales are divided by that
+ * of the result. dequantize is mul(cast(sub(cast(x), zero)), scale), where the sub is missing if the zero point is 0;
  * quantize is cast(clamp(add(round(div(y, scale)), zero))), or with a product by the scale's reciprocal. A movement between dequantize and product moves the integers instead.
  *
  * Scales may be computed at the call (dynamic quantization): then they are applied behind the product. What the rules do not know
- * stays as it is: zero points of weights, several zero points or scales of x, groups, sums that could exceed 32 bits.
+ * stays as it is: zero points of weights, several zero points or scales of x, sums that could exceed 32 bits.
  */
 #include "pass/pass.h"
 
@@ -278,8 +279,7 @@ static bool fits_type(const struct quantized *x) {
 
 static bool find_product(struct model *m, const struct layer *anchor, struct product *p) {
     *p = (struct product){.anchor = anchor};
-    if (anchor->attr.groups != 1 || (anchor->kind == LAYER_conv && anchor->in[0]->rank != 4))
-        return false;
+    if (anchor->kind == LAYER_conv && anchor->in[0]->rank != 4) return false;
     const struct tensor *w = anchor->in[1];
     const struct size products = ir_count(w, 1, w->rank);
     p->k = w->dim[0];
@@ -366,7 +366,32 @@ static struct tensor *keep_integer(struct model *m, const struct layer *l) {
     return build(m, &p, NULL, SOL_F32);
 }
 
-static const struct pass_rule with_quantize[] = {{LAYER_cast, fuse_quantize}};
+/* One term of a sum, (x * its scale) / unit, as x * (its scale / unit); NULL if it is not of quantized numbers. */
+static struct tensor *divide_term(struct model *m, struct tensor *t, struct tensor *unit) {
+    struct quantized q;
+    if (!match_dequantize(t, &q) || !q.scale || !is_one(q.scale) || !q.scale->is_constant)
+        return NULL;
+    const struct layer *product = t->producer;
+    struct tensor *x = product->in[product->in[0] == q.scale];
+    return pass_binary(m, LAYER_mul, x, pass_binary(m, LAYER_div, q.scale, unit, NULL),
+                       product->origin);
+}
+
+/* round((a * scale + b * scale') / unit): the scales are divided instead, as they are constants. */
+static struct tensor *divide_sum(struct model *m, const struct layer *l) {
+    const struct layer *quotient = made_by(m, l->in[0], LAYER_div, l), *sum;
+    if (!quotient || !is_one(quotient->in[1]) || !quotient->in[1]->is_constant) return l->out[0];
+    sum = made_by(m, quotient->in[0], LAYER_add, quotient);
+    if (!sum || sum->out[0]->dtype != SOL_F32) return l->out[0];
+    struct tensor *a = divide_term(m, sum->in[0], quotient->in[1]);
+    struct tensor *b = a ? divide_term(m, sum->in[1], quotient->in[1]) : NULL;
+    if (!b) return l->out[0];
+    struct tensor *t = pass_binary(m, LAYER_add, a, b, sum->origin);
+    return pass_add(m, LAYER_round, 1, &t, NULL, l->origin);
+}
+
+static const struct pass_rule with_quantize[] = {{LAYER_cast, fuse_quantize},
+                                                 {LAYER_round, divide_sum}};
 static const struct pass_rule rest[] = {
     {LAYER_conv, keep_float}, {LAYER_linear, keep_float}, {LAYER_cast, keep_integer}};
 

@@ -59,3 +59,46 @@ def test_qdq(shape, weight, kind, is_signed, more):
     difference = np.abs(np.asarray(sol.load(model.SerializeToString())(x)) - expected)
     assert difference.max() <= 0.0501  # one step, where a value is nearly in the middle of two
     assert (difference > 0.01).mean() < 0.01
+
+
+def code_and_back(name, scale, zero):
+    """Nodes that quantize ``name`` and dequantize it again, as NAMEd."""
+    return [
+        h.make_node("QuantizeLinear", [name, scale, zero], [f"{name}q"]),
+        h.make_node("DequantizeLinear", [f"{name}q", scale, zero], [f"{name}d"]),
+    ]
+
+
+@pytest.mark.parametrize("groups, channels", [(1, 20), (20, 20), (17, 34), (2, 32)])
+@pytest.mark.parametrize("code", [np.uint8, np.int8])
+def test_residual(groups, channels, code):
+    """Two convolutions of 8 bits, also grouped ones, and the sum of their results, of 8 bits too."""
+    per_group = channels // groups
+    values = {
+        "s": np.float32(0.02), "t": np.float32(0.03), "z": code(3),
+        "ws": np.float32(0.01), "wz": np.int8(0),
+        "v": rng.integers(-127, 128, (channels, per_group, 3, 3)).astype(np.int8),
+        "w": rng.integers(-127, 128, (channels, per_group, 1, 1)).astype(np.int8),
+    }  # fmt: skip
+    node = h.make_node
+    nodes = [
+        *code_and_back("x", "s", "z"),
+        node("DequantizeLinear", ["v", "ws", "wz"], ["vd"]),
+        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
+        node("Conv", ["xd", "vd"], ["a"], pads=[1, 1, 1, 1], group=groups),
+        *code_and_back("a", "t", "z"),
+        node("Conv", ["ad", "wd"], ["b"], group=groups),
+        *code_and_back("b", "s", "z"),
+        node("Add", ["bd", "ad"], ["y"]),
+        *code_and_back("y", "t", "z"),
+    ]
+    x = h.make_tensor_value_info("x", TensorProto.FLOAT, [2, channels, 9, 7])
+    y = h.make_tensor_value_info("yd", TensorProto.FLOAT, [None] * 4)
+    parameters = [numpy_helper.from_array(np.asarray(v), n) for n, v in values.items()]
+    graph = h.make_graph(nodes, "g", [x], [y], parameters)
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 19)], ir_version=9)
+    x = rng.normal(size=(2, channels, 9, 7)).astype(np.float32)
+    (expected,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    difference = np.abs(np.asarray(sol.load(model.SerializeToString())(x)) - expected)
+    assert difference.max() <= 0.0901  # three steps: of a, of b, of the sum
+    assert (difference > 0.01).mean() < 0.03

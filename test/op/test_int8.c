@@ -53,23 +53,44 @@ static void set_linear(struct random *r, struct dnn_problem *p) {
     p->k = p->k_model = RANDOM_PICK(r, sizes);
 }
 
-static bool set_conv(struct random *r, struct job *j) {
-    static const int counts[] = {1, 3, 5, 8, 16, 17, 32, 40, 64},
-                     sizes[] = {1, 2, 3, 5, 7, 9, 14, 17, 30};
+/* Channels of a convolution of few channels per group, which are stored in and out alike. */
+static void set_grouped(struct random *r, struct job *j) {
+    static const int counts[] = {1, 2, 3, 5, 16, 17};
     struct dnn_problem *p = &j->p;
-    p->kind = DNN_CONV;
+    int size = 1;
+    while (2 * size < p->lanes && random_one_in(r, 2)) size *= 2;
+    p->groups = RANDOM_PICK(r, counts);
+    p->c_model = p->k_model = p->groups * size;
+    p->c = p->k = (int)round_up(p->c_model, p->lanes);
+    for (int i = 0; i < p->c; i++) j->c_map[i] = i < p->c_model ? i : -1;
+    p->c_map = p->k_map = p->c == p->c_model ? NULL : j->c_map;
+}
+
+static void set_channels(struct random *r, struct job *j) {
+    static const int counts[] = {1, 3, 5, 8, 16, 17, 32, 40, 64};
+    struct dnn_problem *p = &j->p;
     p->groups = random_one_in(r, 6) ? 2 : 1;
     p->c_model = p->groups * (p->groups > 1 ? p->lanes : RANDOM_PICK(r, counts));
     p->k_model = p->groups * (p->groups > 1 ? 2 * p->lanes : RANDOM_PICK(r, counts));
-    p->c = map_channels(r, p->c_model, p->groups > 1 ? 1 : p->lanes, j->c_map);
+    p->x_plain = p->groups == 1 && random_one_in(r, 4);
+    p->c = p->x_plain ? p->c_model
+                      : map_channels(r, p->c_model, p->groups > 1 ? 1 : p->lanes, j->c_map);
     p->k = map_channels(r, p->k_model, p->groups > 1 ? 1 : p->lanes, j->k_map);
     p->c_map = p->c == p->c_model ? NULL : j->c_map;
     p->k_map = p->k == p->k_model ? NULL : j->k_map;
+}
+
+static bool set_conv(struct random *r, struct job *j, bool grouped) {
+    static const int sizes[] = {1, 2, 3, 5, 7, 9, 14, 17, 30};
+    struct dnn_problem *p = &j->p;
+    p->kind = DNN_CONV;
+    (grouped ? set_grouped : set_channels)(r, j);
     p->h = RANDOM_PICK(r, sizes), p->w = RANDOM_PICK(r, sizes);
     p->kh = random_int(r, 1, 4), p->kw = random_int(r, 1, 4);
     p->sh = random_int(r, 1, 3), p->sw = random_int(r, 1, 3);
     p->dh = p->dw = random_one_in(r, 4) ? 2 : 1;
     if (random_one_in(r, 3)) p->kh = p->kw = p->sh = p->sw = 1;
+    else if (random_one_in(r, 3)) p->kw = 3 + 2 * random_int(r, 0, 2), p->sw = p->dw = 1;
     p->pt = random_int(r, 0, p->kh), p->pl = random_int(r, 0, p->kw);
     const int rows = p->h + 2 * p->pt - p->dh * (p->kh - 1) - 1;
     const int columns = p->w + 2 * p->pl - p->dw * (p->kw - 1) - 1;
@@ -79,15 +100,17 @@ static bool set_conv(struct random *r, struct job *j) {
     return rows >= 0 && columns >= 0;
 }
 
-static void make_job(struct random *r, const struct dnn_isa *isa, bool is_conv, struct job *j) {
+static void make_job(struct random *r, const struct dnn_isa *isa, const struct dnn_impl *impl,
+                     struct job *j) {
     static const enum sol_dtype types[] = {SOL_U8, SOL_I8, SOL_F32};
     static const int threads[] = {1, 2, 16};
+    const bool is_conv = impl != &dnn_linear_int8;
     do {
         memset(j, 0, sizeof *j);
         j->p.lanes = isa->lanes;
         j->p.groups = 1;
         if (!is_conv) set_linear(r, &j->p);
-    } while (is_conv && !set_conv(r, j));
+    } while (is_conv && !set_conv(r, j, impl == &dnn_grouped));
     struct dnn_problem *p = &j->p;
     p->x_type = types[random_int(r, 0, 1)];
     p->y_type = types[random_int(r, 0, 2)];
@@ -105,8 +128,10 @@ static void make_job(struct random *r, const struct dnn_isa *isa, bool is_conv, 
 
 /* ---- The exact loop ---- */
 
-static int64_t locate(const struct dnn_problem *p, int64_t pixels, int channel, int64_t pixel) {
+static int64_t locate(const struct dnn_problem *p, bool plain, int64_t pixels, int channel,
+                      int64_t pixel) {
     if (p->kind == DNN_LINEAR) return channel;
+    if (plain) return channel * pixels + pixel;
     return (channel / p->lanes * pixels + pixel) * p->lanes + channel % p->lanes;
 }
 
@@ -130,7 +155,8 @@ static int64_t add_products(const struct job *j, const struct data *d, int64_t n
             int64_t column = at % p->ow * p->sw - p->pl + i % p->kw * p->dw;
             if (row < 0 || row >= p->h || column < 0 || column >= p->w) continue;
             const uint8_t *x =
-                d->x + n * (p->c * pixels + j->x_gap) + locate(p, pixels, c, row * p->w + column);
+                d->x + n * (p->c * pixels + j->x_gap) +
+                locate(p, p->x_plain, pixels, c, row * p->w + column);
             sum += (read_byte(p->x_type, x) - j->zero) *
                    d->weight[((int64_t)model * per_group + from - first) * p->kh * p->kw + i];
         }
@@ -174,7 +200,7 @@ static bool is_right(const struct job *j, const struct data *d, const uint8_t *y
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < pixels; i++) {
-                const uint8_t *at = y + (n * stride + locate(p, pixels, k, i)) * element(p->y_type);
+                const uint8_t *at = y + (n * stride + locate(p, p->y_plain, pixels, k, i)) * element(p->y_type);
                 float f;
                 memcpy(&f, at, p->y_type == SOL_F32 ? sizeof f : 1);
                 double is = p->y_type == SOL_F32 ? (double)f : read_byte(p->y_type, at);
@@ -242,12 +268,13 @@ int main(int argc, char **argv) {
     static struct job job;
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
         if (!cpu_has(isa)) continue;
-        for (int way = 0; way < 4; way++) {
+        static const struct dnn_impl *const impls[] = {&dnn_direct, &dnn_linear_int8, &dnn_grouped};
+        for (int way = 0; way < 6; way++) {
             struct random r = random_start(seed);
             dnn_without_dot = way % 2;
             for (int i = 0; i < N_JOBS; i++) {
-                make_job(&r, isa, way < 2, &job);
-                test_job(&r, way < 2 ? &dnn_direct : &dnn_linear_int8, isa, &job);
+                make_job(&r, isa, impls[way / 2], &job);
+                test_job(&r, impls[way / 2], isa, &job);
             }
         }
     }

@@ -222,6 +222,20 @@
         "%29 = expand %28 shape=[1]\n%30 = scalar value=-128.0\n%31 = expand %30 shape=[1]\n"
         "%32 = maximum %29 %31\n%33 = concat %16 %27 %32 axis=0\n"
         "%34 = quant_linear %0 %1 %6 %11 %14 %33 dtype=i8\noutput %34 \"y\"\n"},
+    /* A sum of two quantized tensors that is quantized: its scales are divided, not the sum. */
+#define SUM "%0 = input u8[$0,8] \"x\"\n%1 = input u8[$0,8] \"z\"\n%2 = param f32[] \"s\"\n"          \
+            "%3 = param f32[] \"t\"\n%4 = param f32[] \"u\"\n"
+    {"quantize",
+     SUM "%5 = cast %0\n%6 = mul %5 %2\n%7 = cast %1\n%8 = mul %7 %3\n%9 = add %6 %8\n"
+         "%10 = div %9 %4\n%11 = round %10\noutput %11 \"y\"\n",
+     SUM "%5 = cast %0\n%6 = div %2 %4\n%7 = mul %5 %6\n%8 = cast %1\n%9 = div %3 %4\n"
+         "%10 = mul %8 %9\n%11 = add %7 %10\n%12 = round %11\noutput %12 \"y\"\n"},
+#undef SUM
+    /* A sum of floats. */
+    {"quantize",
+     "%0 = input f32[$0,8] \"x\"\n%1 = param f32[] \"s\"\n%2 = mul %0 %1\n%3 = exp %0\n%4 = mul %3 %1\n"
+     "%5 = add %2 %4\n%6 = div %5 %1\n%7 = round %6\noutput %7 \"y\"\n",
+     NULL},
     /* A weight with a zero point, and padding by a zero point of which it is not known that it is of x's type. */
     {"quantize",
      QX "%20 = param i8[] \"zero\"\n%4 = cast %0\n%7 = mul %4 %2\n%21 = cast %1 dtype=i32\n"
