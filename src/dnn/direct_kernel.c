@@ -98,7 +98,7 @@ INLINE void multiply_int8(bool dot, int rows, int columns, int vectors, int bloc
         sum[i][0] = tile->outputs->start[0], sum[i][1] = tile->outputs->start[1];
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
         const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
-        const int64_t n = tile->taps[tap].n_channels;
+        const int64_t n = block == 1 ? 1 : tile->taps[tap].n_channels;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
         if (block > 1) fetch_next_quads(rows, columns, block, tile, tap);
         for (int64_t c = 0; c < n; c++, weights += 2 * LANES)
