@@ -120,30 +120,30 @@ INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum
 /* ---- Tiles ---- */
 
 /* The lines of y that the tile will write come into L2 during its products; stores that miss L2 would hold up the next tile. Not into
- * L1: rows whose stride is a power of two would displace x there. */
-INLINE void fetch_outputs(int rows, int vectors, const struct tile *tile) {
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const float *y = tile->y + r * tile->y_stride;
-        for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
-    }
+ * L1: rows whose stride is a power of two would displace x there. A row at a time: all rows at once would fill the queue of misses. */
+INLINE void fetch_row(int vectors, const float *y) {
+    for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
 }
 
 /* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
 INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
-    const float *ahead = tile->ahead;
-    const int64_t more = tile->more, advance = tile->advance;
+    const float *ahead = tile->ahead, *y = tile->y;
+    const int64_t more = tile->more, advance = tile->advance, y_stride = tile->y_stride;
+    int left = rows; /* of y, to be fetched */
     vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    fetch_outputs(rows, vectors, tile);
     for (int64_t c = 0; c < tile->depth; c += STEP, x += STEP, weights += STEP * 2 * LANES) {
         for (int i = 0; i < STEP * LANES; i += LINE) {
             __builtin_prefetch(ahead + i, 0, 2);
             __builtin_prefetch(ahead + i + more, 0, 2);
         }
         ahead += advance;
+        if (left > 0) {
+            fetch_row(vectors, y);
+            y += y_stride, left--;
+        }
         simd_multiply(STEP, 1, rows, vectors, PRODUCT_STRIDE, x, x, weights, sum);
     }
     if (vectors == 1) {
