@@ -8,8 +8,8 @@
  * [part][panel][input of the part][2 * lanes outputs]. Inputs and outputs beyond the last one are zeros.
  *
  *   task = some tiles of rows x some panels; all parts, one after the other
- *     part  -> the task's rows of x are copied into a dense block in scratch, which stays in L2 (an aligned x stride of 4096
- *              bytes would map all rows of a tile to one set of L1)
+ *     part  -> the task's rows of x stay in L2; they are copied into a dense block in scratch, if they cannot be read in place (an x
+ *              stride of 4096 bytes would map all rows of a tile to one set of L1)
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
  *     tile  -> up to `values` rows x one panel: the sums of a part stay in registers. y holds them between parts.
  *
@@ -37,6 +37,7 @@ enum product_param {
 #define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
 #define PRODUCT_FEW 3           /* rows of a tile without prefetches */
 #define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
+#define PRODUCT_NARROW 8        /* panels of a task that reads short rows in place */
 
 /* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {

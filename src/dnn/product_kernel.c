@@ -1,7 +1,7 @@
 /*
  * Products of many rows: the computation of tasks, compiled once per instruction set.
  *
- *   run/exec.c -> dnn_run_product, on a range of tasks -> run_task -> fill_block, multiply_panel -> multiply_tile
+ *   run/exec.c -> dnn_run_product, on a range of tasks -> run_part -> find_rows, run_panels -> multiply_tile
  *
  * product.h explains parts, panels and tiles. A tile of n rows loads two vectors of weights and n values of x per input, for
  * 2 * n multiply-adds. A few rows read each weight once and compute little with it, so memory or a far cache limits them: their tile
@@ -14,6 +14,9 @@
 #include "dnn/simd.h"
 
 #define LINE 16 /* floats of a cache line */
+#define CEIL_5(n) (((n) + 4) / 5)
+/* The compiler knows nothing about the integer variable x from here on. */
+#define HIDE(x) __asm__("" : "+r"(x))
 
 /* Panels of a tile of up to PRODUCT_FEW rows. One panel at a time is read the fastest. But if its two vectors are short, two sums
  * per row do not hide the latency of an addition: then several panels, whose sums and one weight must fit into the registers. */
@@ -28,6 +31,7 @@
 /* One tile: its rows of x, a part of the inputs, and one panel, or WIDE(rows). */
 struct tile {
     const float *x, *weights;
+    int64_t x_stride;   /* of x's rows */
     int64_t depth;      /* inputs */
     int64_t panel;      /* floats from one panel to the next */
     const float *ahead; /* weights that are prefetched, STEP inputs at a time: the lines ... */
@@ -125,16 +129,48 @@ INLINE void fetch_row(int vectors, const float *y) {
     for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
 }
 
+/* Every fifth row of x has a pointer; the rows behind it are 1, 2, 3 and 4 strides away, which a load's address can have. */
+struct rows {
+    const char *row[CEIL_5(VALUES)];
+    int64_t stride, three_strides; /* bytes */
+};
+
+INLINE struct rows begin_rows(int rows, const struct tile *tile) {
+    struct rows x;
+    x.stride = tile->x_stride * (int64_t)sizeof(float);
+    x.three_strides = 3 * x.stride;
+    UNROLL
+    for (int r = 0; r < rows; r += 5) x.row[r / 5] = (const char *)tile->x + r * x.stride;
+    /* Else the compiler would use one pointer per row, which are more than there are registers. */
+    HIDE(x.stride);
+    HIDE(x.three_strides);
+    return x;
+}
+
+/* Multiplies the next STEP inputs. */
+INLINE void multiply_step(int rows, int vectors, struct rows *x, const float *weights,
+                          vec (*sum)[2]) {
+    const float *at[VALUES];
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        at[r] = (const float *)(x->row[r / 5] +
+                                (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
+    simd_multiply_at(STEP, rows, vectors, at, weights, sum);
+    UNROLL
+    for (int r = 0; r < rows; r += 5) x->row[r / 5] += STEP * sizeof(float);
+}
+
 /* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
 INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
-    const float *x = tile->x, *weights = tile->weights;
+    struct rows x = begin_rows(rows, tile);
+    const float *weights = tile->weights;
     const float *ahead = tile->ahead, *y = tile->y;
     const int64_t more = tile->more, advance = tile->advance, y_stride = tile->y_stride;
     int left = rows; /* of y, to be fetched */
     vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t c = 0; c < tile->depth; c += STEP, x += STEP, weights += STEP * 2 * LANES) {
+    for (int64_t c = 0; c < tile->depth; c += STEP, weights += STEP * 2 * LANES) {
         for (int i = 0; i < STEP * LANES; i += LINE) {
             __builtin_prefetch(ahead + i, 0, 2);
             __builtin_prefetch(ahead + i + more, 0, 2);
@@ -144,7 +180,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
             fetch_row(vectors, y);
             y += y_stride, left--;
         }
-        simd_multiply(STEP, 1, rows, vectors, PRODUCT_STRIDE, x, x, weights, sum);
+        multiply_step(rows, vectors, &x, weights, sum);
     }
     if (vectors == 1) {
         vec one[VALUES];
@@ -159,7 +195,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
 /* A few rows, WIDE(rows) panels. A panel without its second vector has zeros there. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
-    const int64_t panel = tile->panel;
+    const int64_t panel = tile->panel, x_stride = tile->x_stride;
     const int vectors = 2 * WIDE(rows);
     vec sum[PRODUCT_FEW * 2 * PRODUCT_WIDE];
     UNROLL
@@ -167,7 +203,7 @@ INLINE void multiply_wide(int rows, const struct tile *tile) {
     for (int64_t c = 0; c < tile->depth; c++, x++, weights += 2 * LANES) {
         vec value[PRODUCT_FEW];
         UNROLL
-        for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * PRODUCT_STRIDE]);
+        for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * x_stride]);
         UNROLL
         for (int v = 0; v < vectors; v++) {
             const vec w = vec_load(weights + v / 2 * panel + v % 2 * LANES);
@@ -205,7 +241,9 @@ struct task {
     int64_t x_row, x_column, y_row, residual_row; /* strides */
     int64_t rows, first; /* of the product; first: its first row among those of the call */
     int64_t tiles, tile, tile_end, panel, panel_end;
-    float *block; /* the tiles' rows of x, of the current part */
+    float *block; /* for copies of x */
+    const float *part; /* the tiles' rows of x, of the current part; their stride */
+    int64_t part_stride;
 };
 
 /* The first row of tile i. */
@@ -213,12 +251,28 @@ static inline int64_t first_row(const struct task *task, int64_t i) {
     return dnn_split(task->rows, i, task->tiles);
 }
 
-/* Copies `depth` inputs of the tiles' rows. Inputs up to a multiple of STEP become zeros. */
-static void fill_block(const struct task *task, int64_t c, int64_t depth) {
+/*
+ * Is x read in place? Else its rows are copied to a block:
+ * - columns that are not dense
+ * - if too many rows of a tile share a set of L1: of 64 sets of 8 lines in most processors, of which weights need one
+ * - short rows for many panels. A tile waits for each line of them, as they end before the processor prefetches.
+ */
+static bool reads_in_place(const struct task *task, int64_t depth) {
+    const int64_t bytes = task->x_row * (int64_t)sizeof(float), sets = 4096, ways = 8;
+    const int64_t distance = min_i64(bytes & -bytes, sets); /* of the nearest two sets */
+    if (task->x_column != 1 || depth % STEP || VALUES * distance > (ways - 1) * sets) return false;
+    return task->plan->param[PRODUCT_PARTS] > 1 || task->panel_end - task->panel <= PRODUCT_NARROW;
+}
+
+/* Sets the tiles' rows of x, of `depth` inputs: in place, or copied. Inputs up to a multiple of STEP become zeros. */
+static void find_rows(struct task *task, int64_t c, int64_t depth) {
     const int64_t row = first_row(task, task->tile), end = first_row(task, task->tile_end);
     const float *x = task->x + row * task->x_row + c * task->x_column;
+    task->part = x, task->part_stride = task->x_row;
+    if (reads_in_place(task, depth)) return;
     product_copy(x, task->x_row, task->x_column, end - row, depth, task->block, PRODUCT_STRIDE,
                  round_up(depth, STEP));
+    task->part = task->block, task->part_stride = PRODUCT_STRIDE;
 }
 
 /* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Other tiles prefetch
@@ -238,7 +292,7 @@ static void run_panels(const struct task *task, struct tile *tile, int64_t panel
     tile->bias = bias ? bias + k : NULL;
     for (int64_t i = task->tile; i < task->tile_end; i++) {
         const int64_t n = first_row(task, i), rows = first_row(task, i + 1) - n;
-        tile->x = task->block + (n - row) * PRODUCT_STRIDE;
+        tile->x = task->part + (n - row) * task->part_stride;
         tile->y = task->y + n * task->y_row + k;
         if (task->residual) tile->residual = task->residual + n * task->residual_row + k;
         set_ahead(task, tile, i - task->tile);
@@ -248,7 +302,7 @@ static void run_panels(const struct task *task, struct tile *tile, int64_t panel
 }
 
 /* Computes part `part` of the inputs. `weights`: its packed panels from the task's first one on. */
-static void run_part(const struct task *task, int64_t part, const float *weights) {
+static void run_part(struct task *task, int64_t part, const float *weights) {
     const struct dnn_plan *plan = task->plan;
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
     const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
@@ -259,7 +313,8 @@ static void run_part(const struct task *task, int64_t part, const float *weights
                         .is_first = part == 0,
                         .is_last = part + 1 == plan->param[PRODUCT_PARTS],
                         .problem = &plan->problem};
-    fill_block(task, c, depth);
+    find_rows(task, c, depth);
+    tile.x_stride = task->part_stride;
     for (int64_t panel = task->panel; panel < task->panel_end;) {
         const bool is_wide = rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end;
         tile.weights = weights + (panel - task->panel) * tile.panel;

@@ -85,30 +85,37 @@ enum { STEP = 1 };
 #define HALF_VALUES 3
 #endif
 
-/* sum[i][v] += x[pixel i][c] * weights[c][v], for `step` channels c, rows x columns pixels i, and 1 or 2 `vectors` v of output
- * channels. `first` is the first pixel of the first row, `second` that of the second row (unused if rows == 1). Neighbouring
- * pixels are `block` floats apart. weights: [c][2*LANES]. */
-INLINE void simd_multiply(int step, int rows, int columns, int vectors, int block,
-                          const float *first, const float *second, const float *weights,
-                          vec (*sum)[2]) {
-    const int pixels = rows * columns;
+/* sum[i][v] += x[pixel i][c] * weights[c][v], for `step` channels c, pixels i, and 1 or 2 `vectors` v of output channels. at[i]: the
+ * first channel of pixel i. weights: [c][2*LANES]. */
+INLINE void simd_multiply_at(int step, int pixels, int vectors, const float *const *at,
+                             const float *weights, vec (*sum)[2]) {
     vec loaded[VALUES];
     if (step > 1) {
         UNROLL
-        for (int i = 0; i < pixels; i++)
-            loaded[i] = vec_load((i < columns ? first : second) + i % columns * block);
+        for (int i = 0; i < pixels; i++) loaded[i] = vec_load(at[i]);
     }
     UNROLL
     for (int c = 0; c < step; c++, weights += 2 * LANES) {
         const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
         UNROLL
         for (int i = 0; i < pixels; i++) {
-            const float *from = (i < columns ? first : second) + i % columns * block;
-            const vec x = vec_set(step > 1 ? loaded[i][c] : *from);
+            const vec x = vec_set(step > 1 ? loaded[i][c] : *at[i]);
             sum[i][0] += x * w0;
             if (vectors == 2) sum[i][1] += x * w1;
         }
     }
+}
+
+/* The same for rows x columns pixels. `first` is the first pixel of the first row, `second` that of the second row (unused if rows
+ * == 1). Neighbouring pixels are `block` floats apart. */
+INLINE void simd_multiply(int step, int rows, int columns, int vectors, int block,
+                          const float *first, const float *second, const float *weights,
+                          vec (*sum)[2]) {
+    const int pixels = rows * columns;
+    const float *at[VALUES];
+    UNROLL
+    for (int i = 0; i < pixels; i++) at[i] = (i < columns ? first : second) + i % columns * block;
+    simd_multiply_at(step, pixels, vectors, at, weights, sum);
 }
 
 /* The destination of a tile's sums, and what is added to them. y and residual are blocked and have the same strides. */
