@@ -12,11 +12,11 @@
 #include "dnn/recurrent.h"
 #include "dnn/simd_math.h"
 
-/* ROWS * VECTORS sums must fit into the registers together with VECTORS weights and a state. */
+/* ROWS * VECTORS sums must fit into the registers together with a state per row and a weight. */
 #if REGISTERS == 32
 #define ROWS 6
 #else
-#define ROWS 2
+#define ROWS 3
 #endif
 enum { VECTORS = 4 };
 
@@ -71,7 +71,6 @@ INLINE void finish_simple(const struct place *at, const struct recurrent_row *ro
 INLINE void add_products(int rows, int vectors, int64_t units, const float *weight,
                          const struct recurrent_row *row, vec (*sum)[VECTORS]) {
     const float *h[ROWS];
-    vec w[VECTORS];
     UNROLL
     for (int i = 0; i < rows; i++) {
         h[i] = row[i].h;
@@ -79,13 +78,14 @@ INLINE void add_products(int rows, int vectors, int64_t units, const float *weig
         for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
     }
     for (int64_t k = 0; k < units; k++, weight += vectors * LANES) {
+        vec x[ROWS];
         UNROLL
-        for (int v = 0; v < vectors; v++) w[v] = vec_load(weight + v * LANES);
+        for (int i = 0; i < rows; i++) x[i] = vec_set(h[i][k]);
         UNROLL
-        for (int i = 0; i < rows; i++) {
-            const vec x = vec_set(h[i][k]);
+        for (int v = 0; v < vectors; v++) {
+            const vec w = vec_load(weight + v * LANES);
             UNROLL
-            for (int v = 0; v < vectors; v++) sum[i][v] += x * w[v];
+            for (int i = 0; i < rows; i++) sum[i][v] += x[i] * w;
         }
     }
 }
