@@ -67,11 +67,20 @@ static bool is_dense(const struct group *g, const struct tensor *t) {
     return !g->c->plan->storage[t->id].has_batch_stride;
 }
 
-/* Is it a single pad that shares its kernel with no other layer? A copy moves its rows as they are. */
-static bool is_lone_pad(const struct group *g) {
-    const struct layer *l = g->layers.at[0];
-    return g->layers.n == 1 && l->kind == LAYER_pad && cluster_is_source(l->in[0]->producer) &&
-           !g->c->readers[l->out[0]->id].n;
+/* Has `l` a kernel of its own, or none? */
+static bool is_apart(const struct group *g, const struct layer *l) {
+    return cluster_is_source(l) || g->c->of[l->id];
+}
+
+/* Are there pads that share their kernel with no other layer? A copy moves their rows as they are. */
+static bool has_lone_pad(const struct group *g) {
+    const struct tensor *out = g->layers.at[0]->out[0];
+    bool is_alone = g->in && is_apart(g, g->in->producer), has_pad = false;
+    for (int i = 0; i < g->c->readers[out->id].n; i++)
+        is_alone = is_alone && is_apart(g, g->c->readers[out->id].at[i]);
+    for (int i = 0; i < g->layers.n; i++)
+        has_pad = has_pad || g->layers.at[i]->kind == LAYER_pad;
+    return is_alone && has_pad;
 }
 
 /* Is it worth a copy? Not if single layers, or an alias, do the same. A movement across samples needs tensors without gaps. */
@@ -83,7 +92,7 @@ static bool is_useful(const struct group *g) {
         has_more = has_more || l->kind == LAYER_concat || l->kind == LAYER_expand;
     }
     const struct tensor *out = g->layers.at[0]->out[0];
-    has_more = has_more || is_lone_pad(g);
+    has_more = has_more || has_lone_pad(g);
     return has_more && !g->has_several && (batched || (is_dense(g, g->in) && is_dense(g, out)));
 }
 

@@ -244,6 +244,7 @@ SHAPES = {
     .contiguous().view(x.shape[0], 6, 7, 5), "expand": lambda x: x[:, :1].expand(-1, 4, 7, 5) + 1,
     "clone": lambda x: x.clone(), "detach": lambda x: x.detach() + 1,
     "pad": lambda x: F.pad(x, (1, 2)), "pad 4": lambda x: F.pad(x, (1, 0, 2, 3), value=0.5),
+    "pad 6": lambda x: F.pad(x, (1, 0, 2, 3, 0, 2)), "pad 6 value": lambda x: F.pad(x + 1, (1, 1, 0, 0, 2, 1), value=-2.5),
     "roll": lambda x: x.roll(2, 1), "roll 2": lambda x: x.roll((-1, 8), (2, 3)),
     "roll flat": lambda x: x[:, 0].flatten(1).T.roll(1, 0), "flip": lambda x: x.flip(1, -1),
     "roll windows": lambda x: (F.pad(x, (0, 1, 0, 1)).permute(0, 2, 3, 1).repeat(1, 1, 1, 3) * 2)

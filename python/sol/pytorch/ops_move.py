@@ -209,18 +209,13 @@ def crop(b, x, pad):
 
 
 def pad_outer_dims(b, x, pad, value):
-    """Constant padding of dims -3, -4, .."""
+    """Constant padding of dims -3, -4, .., each as the rows of a matrix whose columns are the dims behind it."""
     for axis, before, after in _pairs(x, [0] * 4 + list(pad)):
         if before or after:
-            rest = x.shape[:axis], x.shape[axis + 1 :]
-            sides = [
-                b.layer("expand", b.value(value, x.dtype), shape=[*rest[0], size, *rest[1]])
-                if size
-                else None
-                for size in (before, after)
-            ]
-            parts = [part for part in (sides[0], x, sides[1]) if part is not None]
-            x = b.layer("concat", *parts, axis=axis)
+            front, size, rest = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+            rows = b.reshape(x, (*front, size, math.prod(rest)))
+            rows = b.layer("pad", rows, pad=[before, 0, after, 0], value=float(value))
+            x = b.reshape(rows, (*front, size + before + after, *rest))
     return x
 
 
