@@ -160,10 +160,10 @@ void deploy_print_numbers(struct text *text, const char *name, int64_t n, const 
 static void print_form(struct text *text, const struct copy_form *f, const char *base) {
     text_add(
         text,
-        ".form = {.kind = %d, .has_holes = %d, .is_regular = %d, .n_parts = %d, .n_rows = %d, .n_columns = %d, .n_more = %d, "
+        ".form = {.kind = %d, .has_holes = %d, .is_regular = %d, .n_parts = %d, .n_rows = %d, .n_columns = %d, .n_more = %d, .block = %d, "
         ".row_step = %lld, .number = %s}",
         (int)f->kind, f->has_holes, f->is_regular, f->n_parts, f->n_rows, f->n_columns, f->n_more,
-        (long long)f->row_step, base);
+        f->block, (long long)f->row_step, base);
 }
 
 /* Prints the source of each value of a sample. Only these tables grow with the tensors of the network. */

@@ -4,6 +4,8 @@
  *
  *   x: f16 -> cast f32 -> the same layers in f32 -> cast f16 -> output
  *
+ * Outputs whose values are only moved stay as they are: the layers that move them are kept.
+ *
  * Products of bf16 stay products of bf16: their layers get the attribute `factors`, by which kernels may round what they multiply.
  */
 #include "pass/pass.h"
@@ -54,20 +56,39 @@ static struct tensor *widen_layer(struct model *m, const struct layer *l, struct
     return pass_add(m, l->kind, l->n_in, in, &attr, l->origin);
 }
 
+static bool is_moving(const struct layer *l) {
+    return (layer_infos[l->kind].traits & MOVEMENT) || l->kind == LAYER_concat ||
+           l->kind == LAYER_expand || l->kind == LAYER_pad || l->kind == LAYER_gather;
+}
+
+/* Does the layer, which reads what it read before, give the same values as the widened one? */
+static bool is_kept(const struct layer *l, struct tensor *const *now, const bool *kept) {
+    const struct tensor *out = l->out[0];
+    if (!is_half(out->dtype)) return now[out->id] == out;
+    if (layer_infos[l->kind].traits & SOURCE) return l->kind != LAYER_scalar;
+    bool moves = is_moving(l);
+    for (int i = 0; i < l->n_in; i++) moves = moves && kept[l->in[i]->id];
+    return moves;
+}
+
 enum sol_status pass_widen(struct model *m) {
     if (!has_half(m)) return SOL_OK;
+    bool *kept = ARENA_ARRAY(m->arena, bool, m->n_tensors + 1);
     struct tensor **now = ARENA_ARRAY(m->arena, struct tensor *, m->n_tensors + 1);
     for (int i = 0, n = m->layers.n; i < n; i++) {
         struct layer *l = m->layers.at[i];
         if (l->kind == LAYER_host) TRY(widen_host(m, l, now));
         else if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
+        else kept[l->out[0]->id] = is_kept(l, now, kept);
     }
     for (int i = 0; i < m->outputs.n; i++) {
         struct tensor *t = m->outputs.at[i];
+        if (kept[t->id]) continue;
         if (!(m->outputs.at[i] = cast(m, now[t->id], t->dtype))) return SOL_EBUG;
     }
     for (int i = 0; i < m->updates.n; i++) {
         struct tensor **value = &m->updates.at[i].value;
+        if (kept[(*value)->id]) continue;
         if (!(*value = cast(m, now[(*value)->id], (*value)->dtype))) return SOL_EBUG;
     }
     return SOL_OK;

@@ -139,48 +139,49 @@ static void find_bounds(const struct dim *d, int64_t *low, int64_t *high) {
     }
 }
 
-/* The first element of the window of columns [from, from + COPY_WINDOW), moved so that the window is inside of the input, in which the
+/* The first element of the window of columns from `from` on, moved so that the window is inside of the input, in which the
  * other dims' positions are from `low` to `high`. False if the columns are not in one window. */
 static bool find_window(const struct finding *f, const struct dim *d, int64_t from, int64_t low,
                         int64_t high, int64_t *first) {
     int64_t least = INT64_MAX, most = INT64_MIN;
-    for (int64_t i = from; i < from + COPY_WINDOW; i++) {
+    const int n = copy_window(f->element);
+    for (int64_t i = from; i < from + n; i++) {
         if (d->at[i] == COPY_NONE) continue;
         least = min_i64(least, d->at[i]);
         most = max_i64(most, d->at[i]);
     }
     if (most == INT64_MIN) least = most = max_i64(-low, 0);
-    *first = max_i64(-low, min_i64(least, f->n_in - COPY_WINDOW - high));
-    return *first >= -low && *first + COPY_WINDOW + high <= f->n_in && *first <= least &&
-           most < *first + COPY_WINDOW;
+    *first = max_i64(-low, min_i64(least, f->n_in - n - high));
+    return *first >= -low && *first + n + high <= f->n_in && *first <= least && most < *first + n;
 }
 
-/* Windows are for the elements that vectors can permute. The last window overlaps the one before. */
+/* The last window overlaps the one before. */
 static int32_t *find_windows(const struct finding *f) {
     const struct dim *d = &f->dim[f->n - 1];
+    const int n = copy_window(f->element);
     int64_t low = f->source[f->reference], high = low, a, b;
-    int32_t *window = ARENA_ARRAY(f->arena, int32_t, ceil_div(d->n, COPY_WINDOW));
-    if (f->element != 4 || d->n < COPY_WINDOW) return NULL;
+    int32_t *window = ARENA_ARRAY(f->arena, int32_t, ceil_div(d->n, n));
+    if (d->n < n) return NULL;
     for (int i = 0; i + 1 < f->n; i++) {
         find_bounds(&f->dim[i], &a, &b);
         low += a;
         high += b;
     }
-    for (int64_t i = 0; i < d->n; i += COPY_WINDOW) {
-        int64_t first, from = min_i64(i, d->n - COPY_WINDOW);
+    for (int64_t i = 0; i < d->n; i += n) {
+        int64_t first, from = min_i64(i, d->n - n);
         if (!find_window(f, d, from, low, high, &first)) return NULL;
-        window[i / COPY_WINDOW] = (int32_t)first;
+        window[i / n] = (int32_t)first;
     }
     return window;
 }
 
 /* Windows with the same places of their columns, at the same distance; the last one, which may overlap, needs the places only. */
-static bool is_regular(const struct dim *d, const int32_t *window) {
-    const int64_t step = d->n < 2 * COPY_WINDOW ? 0 : window[1] - window[0];
-    for (int64_t i = 0; i < d->n; i += COPY_WINDOW) {
-        const int64_t from = min_i64(i, d->n - COPY_WINDOW), first = window[i / COPY_WINDOW];
-        if (from == i && first != window[0] + i / COPY_WINDOW * step) return false;
-        for (int k = 0; k < COPY_WINDOW; k++)
+static bool is_regular(const struct dim *d, int n, const int32_t *window) {
+    const int64_t step = d->n < 2 * n ? 0 : window[1] - window[0];
+    for (int64_t i = 0; i < d->n; i += n) {
+        const int64_t from = min_i64(i, d->n - n), first = window[i / n];
+        if (from == i && first != window[0] + i / n * step) return false;
+        for (int k = 0; k < n; k++)
             if (d->at[from + k] == COPY_NONE || d->at[from + k] - first != d->at[k] - window[0])
                 return false;
     }
@@ -236,6 +237,7 @@ static void fill_form(const struct finding *f, int rows, const int32_t *more,
     out->n_parts = (int)n;
     out->n_rows = rows < 0 ? 1 : (int)f->dim[rows].n;
     out->n_columns = (int)columns->n;
+    out->block = COPY_LINE / f->element;
     out->has_holes = has_holes(columns);
     out->row_step = rows < 0 ? 0 : f->dim[rows].step;
     int32_t *number = ARENA_ARRAY(f->arena, int32_t, copy_form_numbers(out));
@@ -251,7 +253,7 @@ static void fill_form(const struct finding *f, int rows, const int32_t *more,
 /* Columns narrower than a vector are joined, if windows of vectors are then possible. */
 static void join_narrow(struct finding *f) {
     struct finding joined = *f;
-    if (f->dim[f->n - 1].n >= COPY_WINDOW) return;
+    if (f->dim[f->n - 1].n >= copy_window(f->element)) return;
     merge_columns(&joined, 0);
     if (find_windows(&joined)) *f = joined;
 }
@@ -272,8 +274,8 @@ static void choose(struct finding *f, struct copy_form *out) {
         more = list_runs(f, out->n_more / 3);
     } else if (rows < 0 && (more = find_windows(f))) {
         out->kind = COPY_WINDOWS;
-        out->n_more = (int)ceil_div(columns->n, COPY_WINDOW);
-        out->is_regular = is_regular(columns, more);
+        out->n_more = (int)ceil_div(columns->n, copy_window(f->element));
+        out->is_regular = is_regular(columns, copy_window(f->element), more);
     }
     fill_form(f, rows, more, out);
 }

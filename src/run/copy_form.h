@@ -17,16 +17,19 @@
 
 #define COPY_NONE INT32_MIN
 #define COPY_FORM_DIMS 12
-#define COPY_WINDOW 8 /* elements: columns in a window come from as many consecutive elements of the input */
-#define COPY_BLOCK 16 /* rows of a task */
+#define COPY_WINDOW 8 /* elements: columns that are turned at once */
+#define COPY_LINE 64 /* bytes: the rows of a task have as many elements */
 #define COPY_COLUMNS 512 /* columns of a task that turns few rows, at least */
 
 enum copy_kind {
     COPY_RUNS, /* columns are runs of consecutive elements; more: {first column, position, length} of each */
-    COPY_WINDOWS,  /* columns in groups of COPY_WINDOW; more: where each group's window begins */
+    COPY_WINDOWS,  /* columns in groups of copy_window; more: where each group's window begins */
     COPY_TURNED,   /* rows are consecutive in the input: blocks of rows and columns */
     COPY_ELEMENTS, /* one by one */
 };
+
+/* Columns in a window come from as many consecutive elements of the input: 16 bytes of short elements, else 32. */
+static inline int copy_window(int element) { return (element < 4 ? 16 : 32) / element; }
 
 struct copy_form {
     enum copy_kind kind;
@@ -34,6 +37,7 @@ struct copy_form {
     bool
         is_regular; /* of windows: all have their columns at the same places, and the same distance, as where columns are reversed */
     int n_parts, n_rows, n_columns, n_more;
+    int block; /* rows of a task */
     int64_t row_step;
     const int32_t
         *number; /* from[n_parts], to[n_parts], row[n_rows], column[n_columns], more[n_more] */
