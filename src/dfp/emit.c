@@ -41,7 +41,8 @@ static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const struct combine_info *combine = &combines[n->combine];
     bool has_lanes = b->is_lanes && p->nest->lanes > 1;
-    const char *lanes = !has_lanes ? "" : p->unrolled ? "_lanes[u]" : "_lanes[0]";
+    const char *one = p->is_wide ? "_wide[u]" : "",
+               *lanes = !has_lanes ? one : p->unrolled ? "_lanes[u]" : "_lanes[0]";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
     print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name,
                print_one(p, n->reg, vector), reg_suffix(n->reg), n->id, lanes);
@@ -57,10 +58,30 @@ static void print_combine(struct printer *p, const struct block *b) {
     text_add(p->text, ");\n");
 }
 
-static void print_body(struct printer *p, const struct block *b) {
+/* { const int64_t i0_wide = i0 + u * LANES, i0 = i0_wide; for vector u of a wide loop over p->lane. */
+static void print_wide_begin(struct printer *p) {
+    print_line(p, "UNROLL for (int u = 0; u < WIDE; u++) {\n");
     p->indent++;
+    print_line(p, "const int64_t i%d_wide = i%d + u * LANES;\n", p->lane, p->lane);
+    print_line(p, "{\n");
+    p->indent++;
+    print_line(p, "const int64_t i%d = i%d_wide;\n", p->lane, p->lane);
+}
+
+static void print_wide_end(struct printer *p) {
+    p->indent--;
+    print_line(p, "}\n");
+    p->indent--;
+    print_line(p, "}\n");
+}
+
+static void print_body(struct printer *p, const struct block *b) {
+    const bool is_wide = p->is_wide && b->reduce;
+    p->indent++;
+    if (is_wide) print_wide_begin(p);
     print_items(p, b);
     if (b->reduce) print_combine(p, b);
+    if (is_wide) print_wide_end(p);
     p->indent--;
     print_line(p, "}\n");
 }
@@ -158,11 +179,71 @@ static void print_sums(struct printer *p, const struct block *b) {
     }
 }
 
+static void print_item(struct printer *p, const struct item *item);
+static void print_loops(struct printer *p, const struct block *outer);
+
+/* Do the loops of a reduction contain nothing but loads and arithmetic of the innermost one that differ between lanes? */
+static bool is_simple_reduction(const struct printer *p, const struct block *b) {
+    for (int i = 0; i < b->items.n; i++) {
+        const struct item *item = &b->items.at[i];
+        const bool is_node = item->kind == ITEM_NODE;
+        if (!is_node && (b->reduce || item->kind != ITEM_LOOP)) return false;
+        if (is_node && !b->reduce && nest_is_vector(p->nest, item->node->deps, p->lane)) return false;
+        if (item->kind == ITEM_LOOP && !is_simple_reduction(p, item->block)) return false;
+    }
+    return !b->is_guard;
+}
+
+/* The reduction of a row whose body computes it, then at most nodes and stores of outputs; -1: the row is another one. */
+static int find_wide(const struct printer *p, const struct block *b) {
+    int at = -1;
+    if (!b->is_row || p->nest->lanes == 1 || p->nest->tile || b->scans.n) return -1;
+    for (int i = 0; i < b->items.n; i++) {
+        const struct item *item = &b->items.at[i];
+        const bool is_vector =
+            item->kind == ITEM_NODE && nest_is_vector(p->nest, item->node->deps, p->lane);
+        if (item->kind == ITEM_LOOP || (is_vector && at < 0)) return -1;
+        if (item->kind == ITEM_STORE && (at < 0 || !item->value->is_output)) return -1;
+        if (item->kind != ITEM_REDUCE) continue;
+        if (at >= 0 || !nest_is_vector(p->nest, item->node->deps, p->lane)) return -1;
+        if (!is_simple_reduction(p, item->block)) return -1;
+        at = i;
+    }
+    return at;
+}
+
+/*
+ * WIDE vectors of a row at once, if each is a reduction: its values are far apart in memory, as of a sum over rows, so whole lines and
+ * their neighbors are read together, and no sum waits for the one before. The order of each sum stays the same.
+ */
+static void print_wide(struct printer *p, const struct block *b) {
+    const int at = find_wide(p, b);
+    if (at < 0) return;
+    const struct node *n = b->items.at[at].node;
+    print_line(p, "for (; i%d + WIDE * LANES <= row_end; i%d += WIDE * LANES) {\n", b->var, b->var);
+    p->indent++;
+    for (int i = 0; i < at; i++) print_item(p, &b->items.at[i]);
+    print_line(p, "%s v%d_wide[WIDE];\n", print_type(n->reg, true), n->id);
+    print_line(p, "UNROLL for (int u = 0; u < WIDE; u++) v%d_wide[u] = ", n->id);
+    print_number(p, n->reg, reduce_neutral(n), true);
+    text_add(p->text, ";\n");
+    p->is_wide = true;
+    print_loops(p, b->items.at[at].block);
+    p->is_wide = false;
+    print_wide_begin(p);
+    print_line(p, "const %s v%d = v%d_wide[u];\n", print_type(n->reg, true), n->id, n->id);
+    for (int i = at + 1; i < b->items.n; i++) print_item(p, &b->items.at[i]);
+    print_wide_end(p);
+    p->indent--;
+    print_line(p, "}\n");
+}
+
 static void print_lanes_loop(struct printer *p, const struct block *b) {
     int lane = p->lane, n_known = begin_inner(p, b);
     print_sums(p, b);
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
+    if (!n_known) print_wide(p, b);
     if (b->reduce && p->nest->lanes > 1) print_unrolled(p, b);
     print_line(p, "for (; i%d + LANES <= ", b->var);
     print_end(p, b);
@@ -179,8 +260,6 @@ static void print_guard(struct printer *p, const struct block *b) {
     text_add(p->text, ") {\n");
     print_body(p, b);
 }
-
-static void print_item(struct printer *p, const struct item *item);
 
 /* Marks the nodes that the item reads, also inside of its loops. */
 static void mark_operands(const struct item *item, int stamp) {

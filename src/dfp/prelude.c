@@ -16,6 +16,7 @@ const char dfp_prelude[] =
     "#define LANE(v, l) (v)[l]\n"
     "#define APART static __attribute__((noinline, unused))\n"
     "#define CHAINS 4\n"
+    "#define WIDE 8\n"
     "#define UNROLL _Pragma(\"GCC unroll 8\")\n"
     "#ifdef SOL_LONG\n"
     "#define FUNCTION APART\n"
