@@ -193,20 +193,29 @@ SOL_ELEMENT(u8, uint8_t, int32_t)
 
 /* ---- Vectors. Functions that are not inlined keep the C compiler's time short. ---- */
 
+/* truth_x converts halves of masks, and SELECT_x masks of floats, as compilers convert whole vectors of i64 element by element. */
+typedef int32_t half_mask __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
 #define SOL_VECTOR(s, T, M)                                                                       \
     typedef T vec_##s __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias)); \
     typedef M mask_##s                                                                            \
         __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias));           \
+    typedef M half_##s                                                                            \
+        __attribute__((vector_size(sizeof(T) * LANES / 2), aligned(sizeof(T)), may_alias));       \
     static inline vec_##s splat_##s(T x) { return x - (vec_##s){0}; }                             \
     static inline vec_##s pick_##s(mask_##s mask, vec_##s a, vec_##s b) {                         \
         return (vec_##s)(((mask_##s)a & mask) | ((mask_##s)b & ~mask));                           \
     }                                                                                             \
-    static inline vec truth_##s(mask_##s mask) { return __builtin_convertvector(-mask, vec); }    \
+    static inline vec truth_##s(mask_##s mask) {                                                  \
+        ivec all;                                                                                 \
+        for (int h = 0; h < 2; h++)                                                               \
+            ((half_mask *)&all)[h] = __builtin_convertvector(((half_##s *)&mask)[h], half_mask);  \
+        return (vec)(all & (ivec)splat(1.0f));                                                    \
+    }                                                                                             \
     static inline vec LESS_##s(vec_##s a, vec_##s b) { return truth_##s(a < b); }                 \
     static inline vec EQUAL_##s(vec_##s a, vec_##s b) { return truth_##s(a == b); }               \
     static inline vec TRUTH_##s(vec_##s a) { return truth_##s(a != splat_##s(0)); }               \
     static inline vec_##s SELECT_##s(vec c, vec_##s a, vec_##s b) {                               \
-        return pick_##s(__builtin_convertvector(c, mask_##s) != 0, a, b);                         \
+        return pick_##s(__builtin_convertvector(c != splat(0.0f), mask_##s), a, b);               \
     }                                                                                             \
     static inline vec_##s MAX_##s(vec_##s a, vec_##s b) {                                         \
         return pick_##s((b > a) | (b != b), b, a);                                                \
