@@ -52,7 +52,6 @@ static const char *refuse_types(const struct dnn_problem *problem) {
 /* A plain y: each tile is transposed when it is stored, and what is fused is that of a blocked tile. */
 static const char *refuse_plain(const struct dnn_problem *problem) {
     if (problem->transposed) return "transposed with a plain y";
-    if (problem->groups > 1) return "groups with a plain y";
     if (problem->x_type != SOL_F32) return "8 bits with a plain y";
     return problem->residual ? "residual of a plain y" : NULL;
 }

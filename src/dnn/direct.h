@@ -137,14 +137,18 @@ static inline int64_t direct_unit(const struct dnn_plan *plan) {
     return plan->problem.x_type == SOL_F32 ? 1 : 4;
 }
 
-/* Channels of the taps of channel block `c_block`: without padding at its end, rounded up to the kernel's step. With groups
- * always the full block, as all groups use one list of taps. */
+/* Channels of the taps of channel block `c_block`: without padding at its end, rounded up to the kernel's step. All groups use one
+ * list of taps, so the most of any group. */
 static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_block) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t unit = direct_unit(plan);
-    int64_t n = plan->param[DIRECT_BLOCK] * unit;
-    if (n == unit || p->groups > 1 || !p->c_map) return n / unit;
-    while (n > 1 && p->c_map[c_block * p->lanes + n - 1] < 0) n--;
+    int64_t n = 1;
+    if (p->x_plain || !p->c_map) return plan->param[DIRECT_BLOCK];
+    for (int64_t group = 0; group < p->groups; group++) {
+        const int *map = p->c_map + (group * plan->param[DIRECT_C_BLOCKS] + c_block) * p->lanes;
+        for (int64_t i = n; i < p->lanes; i++)
+            if (map[i] >= 0) n = i + 1;
+    }
     return round_up(ceil_div(n, unit), plan->param[DIRECT_STEP]);
 }
 

@@ -308,14 +308,19 @@ static void store_channels(float (*sums)[LANES], int64_t n, int64_t n_channels, 
     }
 }
 
+/* The channels of y from number `k` on that are of the block's group. */
+static int64_t count_left(const struct block *block, int64_t k) {
+    const struct dnn_problem *problem = &block->plan->problem;
+    return (block->group + 1) * (problem->k / problem->groups) - k;
+}
+
 /* Stores a strip or a tile, from this row on. */
-static void store_turned(const struct block *block, struct turned *turned, int64_t k_block,
-                         int vectors, int64_t row, int rows, int64_t columns) {
+static void store_turned(const struct block *block, struct turned *turned, int64_t k, int vectors,
+                         int64_t row, int rows, int64_t columns) {
     const int64_t *param = block->plan->param, plane = param[DIRECT_Y_H] * param[DIRECT_Y_W];
     const struct dnn_call *call = block->call;
-    for (int v = 0; v < vectors; v++) {
-        const int64_t k = (k_block + v) * LANES;
-        const int64_t n_channels = min_i64(LANES, block->plan->problem.k - k);
+    for (int v = 0; v < vectors; v++, k += LANES) {
+        const int64_t n_channels = min_i64(LANES, count_left(block, k));
         float *y = call->y + block->image * call->y_stride + k * plane;
         for (int r = 0; r < rows; r++)
             store_channels(turned->sums[v] + r * columns, columns, n_channels,
@@ -324,9 +329,9 @@ static void store_turned(const struct block *block, struct turned *turned, int64
 }
 
 /* Makes the sums and the bias of the tile those in `turned`. */
-static void turn_tile(const struct block *block, int64_t k_block, struct turned *turned,
+static void turn_tile(const struct block *block, int64_t k, struct turned *turned,
                       struct tile *tile) {
-    const int64_t n = min_i64(2 * LANES, block->plan->problem.k - k_block * LANES);
+    const int64_t n = min_i64(2 * LANES, count_left(block, k));
     tile->turned = turned;
     tile->out.pixel = LANES;
     tile->out.block = STRIP * LANES;
@@ -340,13 +345,13 @@ static void turn_tile(const struct block *block, int64_t k_block, struct turned 
 
 /* Computes one tile, whose first pixel is point (row, column) of the output phase. */
 static void run_tile(const struct block *block, const struct direct_phase *phase, struct tile *tile,
-                     int64_t k_block, int vectors, int64_t row, int64_t column, int rows,
-                     int columns) {
+                     int64_t k, int vectors, int64_t row, int64_t column, int rows, int columns) {
     const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
     const int64_t y_row = row * param[DIRECT_UP_H] + phase->row;
     const int64_t y_column = column * param[DIRECT_UP_W] + phase->column;
-    const int64_t at = k_block * tile->out.block + (y_row * param[DIRECT_Y_W] + y_column) * LANES;
+    const int64_t plane = param[DIRECT_Y_H] * param[DIRECT_Y_W];
+    const int64_t at = k * plane + (y_row * param[DIRECT_Y_W] + y_column) * LANES;
     tile->x = block->x + (row - block->row) * param[DIRECT_ROW_STRIDE] +
               (column - block->column) * param[DIRECT_BLOCK];
     if (block->way >= QUADS)
@@ -360,9 +365,9 @@ static void run_tile(const struct block *block, const struct direct_phase *phase
     multiply[rows - 1][columns][block->way][vectors - 1](tile);
 }
 
-/* The fields that are equal in all tiles of one pair and output phase. k_block: the first channel block of the pair. */
+/* The fields that are equal in all tiles of one pair and output phase. k: the first channel of the pair. */
 static struct tile make_tile(const struct block *block, const struct direct_phase *phase,
-                             int64_t pair, int64_t k_block) {
+                             int64_t pair, int64_t k) {
     const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
     const int64_t before = (block->group * param[DIRECT_PAIRS] + pair) * param[DIRECT_PAIR];
@@ -374,17 +379,17 @@ static struct tile make_tile(const struct block *block, const struct direct_phas
         .out.pixel = param[DIRECT_UP_W] * LANES,
         .out.row = param[DIRECT_UP_H] * param[DIRECT_Y_W] * LANES,
         .out.block = param[DIRECT_Y_H] * param[DIRECT_Y_W] * LANES,
-        .out.bias = call->bias ? call->bias + k_block * LANES : NULL,
+        .out.bias = call->bias ? call->bias + k : NULL,
         .out.problem = &block->plan->problem,
     };
 }
 
 /* The same for quantized numbers. Padding channels of y are masked. */
-static void make_int8(const struct block *block, int64_t k_block, int vectors,
+static void make_int8(const struct block *block, int64_t k, int vectors,
                       struct int8_outputs *outputs, struct tile *tile) {
     const struct dnn_call *call = block->call;
     const struct dnn_problem *problem = &block->plan->problem;
-    const int64_t k = k_block * LANES, size = block->y_size;
+    const int64_t size = block->y_size;
     const int32_t *sums = (const int32_t *)tile->weights - 2 * LANES;
     int8_prepare(block->plan, call, call->scale + k, call->bias + k, sums, vectors * LANES,
                  outputs);
@@ -426,7 +431,7 @@ static void find_columns(const struct tile *tile, int64_t n_columns, int64_t par
  * fill at most half of VALUES take two rows.
  */
 static void run_phase(const struct block *block, const struct direct_phase *phase, int64_t pair,
-                      int64_t k_block, int vectors) {
+                      int64_t k, int vectors) {
     const int64_t *param = block->plan->param;
     const int64_t n_rows =
         clip_points(block->row, block->n_rows, phase->row, param[DIRECT_UP_H], param[DIRECT_Y_H]);
@@ -437,23 +442,23 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
     const int64_t size = (is_last ? param[DIRECT_PAIR] : phase[1].weights) - phase->weights;
     const int64_t step = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES ? 2 : 1;
     const int64_t n_tiles = parts * ceil_div(n_rows, step);
-    struct tile tile = make_tile(block, phase, pair, k_block);
+    struct tile tile = make_tile(block, phase, pair, k);
     struct int8_outputs outputs;
     struct turned turned;
-    if (block->plan->problem.y_plain) turn_tile(block, k_block, &turned, &tile);
-    if (block->way >= QUADS) make_int8(block, k_block, vectors, &outputs, &tile);
+    if (block->plan->problem.y_plain) turn_tile(block, k, &turned, &tile);
+    if (block->way >= QUADS) make_int8(block, k, vectors, &outputs, &tile);
     for (int64_t index = 0, part = 0, row = 0; index < n_tiles; index++) {
         const int rows = (int)min_i64(step, n_rows - row);
         int64_t begin, end;
         find_columns(&tile, n_columns, part, parts, &begin, &end);
         if (part % STRIP_TILES == 0) turned.column = block->column + begin;
         fetch_ahead(&tile, size, index, n_tiles);
-        run_tile(block, phase, &tile, k_block, vectors, block->row + row, block->column + begin,
+        run_tile(block, phase, &tile, k, vectors, block->row + row, block->column + begin,
                  rows, (int)(end - begin));
         if (!tile.turned) {
             if ((row += step) >= n_rows) part++, row = 0;
         } else if (++part == parts || part % STRIP_TILES == 0) {
-            store_turned(block, &turned, k_block, vectors, block->row + row, rows,
+            store_turned(block, &turned, k, vectors, block->row + row, rows,
                          block->column + end - turned.column);
             if (part == parts) part = 0, row += step;
         }
@@ -464,19 +469,18 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
 static void run_pair(const struct block *block, int64_t pair) {
     const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
-    const int64_t k_blocks = ceil_div(problem->k / problem->groups, LANES);
-    const int64_t k_block = block->group * k_blocks + 2 * pair;
-    const int vectors = (int)min_i64(2, k_blocks - 2 * pair);
+    const int64_t k = block->group * (problem->k / problem->groups) + pair * 2 * LANES;
+    const int vectors = (int)min_i64(2, ceil_div(count_left(block, k), LANES));
     for (int64_t i = 0; i < direct_phases(block->plan); i++)
-        run_phase(block, &block->phases[i], pair, k_block, vectors);
+        run_phase(block, &block->phases[i], pair, k, vectors);
     const int64_t row = block->row * param[DIRECT_UP_H],
                   column = block->column * param[DIRECT_UP_W];
     const int64_t rows = min_i64(block->n_rows * param[DIRECT_UP_H], param[DIRECT_Y_H] - row);
     const int64_t columns =
         min_i64(block->n_columns * param[DIRECT_UP_W], param[DIRECT_Y_W] - column);
     for (int v = 0; v < vectors; v++)
-        dnn_call_epilogue(block->call, block->image, k_block + v, row * param[DIRECT_Y_W] + column,
-                          rows, columns, param[DIRECT_Y_W]);
+        dnn_call_epilogue(block->call, block->image, k / LANES + v,
+                          row * param[DIRECT_Y_W] + column, rows, columns, param[DIRECT_Y_W]);
 }
 
 /* Sets the block to number `index` of (sample, rows, columns, group), the last one fastest, and fills its panel. */
@@ -519,7 +523,8 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
                       struct direct_tap *tap) {
     const int64_t *param = plan->param;
     int64_t row, column;
-    for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
+    for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++) {
+        const int64_t n_channels = direct_channels(plan, c);
         for (int64_t r = 0; r < param[DIRECT_KH]; r++)
             for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
                 if (!direct_row(plan, phase->row, r, &row) ||
@@ -527,9 +532,10 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
                     continue;
                 tap->offset = c * param[DIRECT_C_STRIDE] + row_offset(plan, row) +
                               column_offset(plan, column);
-                tap->n_channels = direct_channels(plan, c);
+                tap->n_channels = n_channels;
                 tap++;
             }
+    }
 }
 
 static void set_way(struct block *block) {

@@ -39,24 +39,33 @@ static bool supports_transposed(const struct layer *l, int lanes) {
     return count_lanes(k, window, lanes) <= 2 * count_lanes(k * phases, positions, lanes);
 }
 
-/* With groups: each group fills full blocks (direct), or full groups fit into one block (grouped). */
+/* Do whole groups, of as many channels out as in, fit into one block? */
+static bool share_block(int64_t in, int64_t out, int lanes) { return in == out && lanes % in == 0; }
+
+/* Do the channels of a group fill at least half of their blocks? Layouts pad each group to whole blocks. */
+static bool fills_blocks(int64_t n, int lanes) { return 2 * n >= round_up(n, lanes); }
+
+/* Is it a convolution whose groups have blocks of their own? */
+static bool has_blocks(const struct layer *conv, int lanes) {
+    const int64_t in = ir_group_size(conv, conv->in[0]), out = ir_group_size(conv, conv->out[0]);
+    return !share_block(in, out, lanes) && fills_blocks(in, lanes) && fills_blocks(out, lanes);
+}
+
+/* With groups: each group has blocks of its own (direct), or full groups fit into one block (grouped). */
 bool dnn_supports(const struct layer *conv, int lanes) {
     if (conv->in[0]->dtype != SOL_F32 && !ir_is_quantized(conv)) return false;
     if (ir_is_linear(conv)) return true;
     if (conv->kind == LAYER_matmul) return !env_has(ENV_SOL_DISABLE, dnn_matmul.name);
     if (conv->kind == LAYER_conv_transpose) return supports_transposed(conv, lanes);
-    int64_t groups = conv->attr.groups;
-    if (groups == 1) return true;
-    int64_t in = size_value(conv->in[0]->dim[1]) / groups,
-            out = size_value(conv->out[0]->dim[1]) / groups;
-    return (in == out && lanes % in == 0) || (in % lanes == 0 && out % lanes == 0);
+    return conv->attr.groups == 1 || has_blocks(conv, lanes) ||
+           share_block(ir_group_size(conv, conv->in[0]), ir_group_size(conv, conv->out[0]), lanes);
 }
 
-/* Without blocks, lanes are pixels of a row, which should fill a vector. */
+/* Without blocks, lanes are pixels of a row, which should fill a vector. x must be plain, too. */
 static bool is_plain_depthwise(const struct layer *conv, int lanes) {
     const struct size groups = size_const(conv->attr.groups), width = conv->out[0]->dim[3];
     return size_equal(groups, conv->in[0]->dim[1]) && size_equal(groups, conv->out[0]->dim[1]) &&
-           (!size_is_const(width) || size_value(width) >= lanes) &&
+           ir_is_input(conv->in[0]) && (!size_is_const(width) || size_value(width) >= lanes) &&
            conv->attr.stride[1] <= DEPTHWISE_MAX_STRIDE &&
            !env_has(ENV_SOL_DISABLE, dnn_depthwise.name);
 }
@@ -65,9 +74,11 @@ static bool is_plain_depthwise(const struct layer *conv, int lanes) {
 bool dnn_writes_plain(const struct layer *conv, int lanes) {
     const struct attr *a = &conv->attr;
     if (conv->kind != LAYER_conv || conv->in[0]->dtype != SOL_F32) return false;
-    if (a->groups > 1) return is_plain_depthwise(conv, lanes);
-    const bool is_square = size_is(conv->in[1]->dim[2], 3) && size_is(conv->in[1]->dim[3], 3);
+    if (is_plain_depthwise(conv, lanes)) return true;
+    const bool is_square =
+        a->groups == 1 && size_is(conv->in[1]->dim[2], 3) && size_is(conv->in[1]->dim[3], 3);
     return !env_has(ENV_SOL_DISABLE, dnn_direct.name) &&
+           (a->groups == 1 || has_blocks(conv, lanes)) &&
            (!is_square || a->stride[0] > 1 || a->stride[1] > 1 ||
             size_value(conv->in[0]->dim[1]) < lanes);
 }

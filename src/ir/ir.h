@@ -212,6 +212,8 @@ bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t excep
 bool ir_is_invariant(const struct tensor *t, int begin);
 /* Is it a convolution, transposed or not, of floats or of quantized numbers? */
 bool ir_is_conv(const struct layer *layer);
+/* Channels per group of `image`, which is the input or the output of a convolution. */
+int64_t ir_group_size(const struct layer *conv, const struct tensor *image);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 

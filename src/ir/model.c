@@ -321,6 +321,10 @@ bool ir_is_conv(const struct layer *layer) {
            layer->kind == LAYER_quant_conv;
 }
 
+int64_t ir_group_size(const struct layer *conv, const struct tensor *image) {
+    return size_value(image->dim[1]) / conv->attr.groups;
+}
+
 struct size ir_elements(const struct tensor *t) { return ir_count(t, 0, t->rank); }
 
 bool ir_same_shape(const struct tensor *a, const struct tensor *b, int64_t except) {

@@ -214,22 +214,21 @@ static int64_t count_products(const struct layer *l) {
     const struct tensor *w = l->in[1];
     const int64_t window = size_value(w->dim[2]) * size_value(w->dim[3]);
     if (l->kind == LAYER_conv_transpose) return size_value(w->dim[1]) * window;
-    return size_value(w->dim[0]) * window / (l->attr.stride[0] * l->attr.stride[1]);
+    return size_value(w->dim[0]) * window /
+           (l->attr.stride[0] * l->attr.stride[1] * l->attr.groups);
 }
 
-/* With groups, x must be plain, too. */
 bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
-    if (l->attr.groups > 1 && !ir_is_input(l->in[0])) return false;
     return plan->writes_plain && plan->writes_plain(l, plan->lanes);
 }
 
-/* An ungrouped convolution reads an input of the model in plain layout, if that has few channels or there is little to compute. A
+/* A convolution reads an input of the model in plain layout, if that has few channels per group or there is little to compute. A
  * grouped one with a blocked output needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
     if (ir_is_quantized(l)) return ir_is_conv(l) && i == 0 && is_narrow(s, l) && l->attr.groups == 1;
     if (!ir_is_conv(l) || i != 0 || !ir_is_input(l->in[0])) return false;
-    if (l->attr.groups > 1) return !l->out[0]->layout.block;
-    return size_value(l->in[0]->dim[1]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
+    if (l->attr.groups > 1 && l->out[0]->layout.block) return false;
+    return ir_group_size(l, l->in[0]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
 }
 
 /* ---- Cuts ---- */
@@ -267,9 +266,25 @@ static bool is_blocked(struct layouts *s, const struct tensor *t) {
     return is_image(t) && s->blocked[find_root(s->island, t->id)];
 }
 
+/* Each group of channels begins a block, so that direct kernels read whole blocks; but not if whole groups fit into one block, as
+ * long as that is so in x and y. Cuts at whole blocks begin no segments. */
+static int cut_groups(struct layouts *s, const struct layer *l) {
+    const struct tensor *image[] = {l->in[0], l->out[0]};
+    int added = 0;
+    if (same_channels(image[0], image[1]) && s->plan->lanes % ir_group_size(l, image[0]) == 0)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        const int size = (int)ir_group_size(l, image[i]);
+        for (int at = size; is_blocked(s, image[i]) && at < channels(image[i]); at += size)
+            added += add_cut(s, image[i]->id, at);
+    }
+    return added;
+}
+
 static int spread_cuts(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
     int added = 0, start = 0;
+    if (l->attr.groups > 1 && is_dnn_conv(s, l)) return cut_groups(s, l);
     if (!is_blocked(s, out)) return 0;
     if (is_channel_slice(l) && is_blocked(s, l->in[0]))
         return share_cuts(s, l->in[0]->id, out->id, (int)size_value(l->attr.start), channels(out),
@@ -291,10 +306,9 @@ static void find_cuts(struct layouts *s) {
     }
 }
 
-/* Is no cut inside of a group of the convolution? */
-static bool groups_fit(struct layouts *s, const struct layer *l) {
-    int group = (int)(size_value(l->out[0]->dim[1]) / l->attr.groups),
-        class = find_root(s->class, l->out[0]->id);
+/* Is no cut inside of a group of the convolution's input or output? */
+static bool groups_fit(struct layouts *s, const struct layer *l, const struct tensor *image) {
+    const int group = (int)ir_group_size(l, image), class = find_root(s->class, image->id);
     for (int i = 0; i < s->cuts[class].n && l->attr.groups > 1; i++)
         if (s->cuts[class].at[i] % group) return false;
     return true;
@@ -381,11 +395,19 @@ static struct layout input_layout(struct layouts *s, const struct layer *l, int 
     return make_layout(s->plan, channels(in), cut, n);
 }
 
+/* The layout of a copy of a convolution's x: each group begins a block, or it has the groups of y. */
+static struct layout group_layout(struct layouts *s, const struct layer *l) {
+    const int n = channels(l->in[0]), size = (int)ir_group_size(l, l->in[0]);
+    int *cut = ARENA_ARRAY(s->plan->arena, int, l->attr.groups), n_cuts = 0;
+    if (keeps_groups(l) && l->out[0]->layout.block) return l->out[0]->layout;
+    for (int at = size; at < n; at += size) cut[n_cuts++] = at;
+    return make_layout(s->plan, n, cut, n_cuts);
+}
+
 static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
-    if (!l->in[0]->layout.block && !reads_plain(s, l, 0)) {
-        struct layout whole = make_layout(s->plan, channels(l->in[0]), NULL, 0);
-        TRY(get_copy(s, l->in[0], keeps_groups(l) ? l->out[0]->layout : whole, &l->in[0]));
-    }
+    const struct tensor *x = l->in[0];
+    if (x->layout.block ? !groups_fit(s, l, x) : !reads_plain(s, l, 0))
+        TRY(get_copy(s, l->in[0], group_layout(s, l), &l->in[0]));
     const int first = ir_is_quantized(l) ? QUANT_SCALE : 2,
               last = ir_is_quantized(l) ? QUANT_BIAS : l->n_in - 1;
     for (int i = first; i <= last && l->out[0]->layout.block; i++)
@@ -426,7 +448,7 @@ static void init_sets(struct layouts *s) {
 /* Can the layer write a blocked output? If not, it writes a plain one, which is copied for blocked readers. A convolution cannot
  * if a cut is inside of one of its groups; the mean of a plain image is not worth a blocked copy of the image. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
-    if (ir_is_conv(l)) return is_dnn_conv(s, l) && groups_fit(s, l);
+    if (ir_is_conv(l)) return is_dnn_conv(s, l) && groups_fit(s, l, l->out[0]);
     if (is_window(l) || is_spatial_reduction(l))
         return l->in[0]->layout.block || !is_apart(l->in[0], l->out[0]);
     return is_pointwise(l) || is_channel_concat(l) || movement_is_possible(l);

@@ -64,6 +64,7 @@ static int add_conv(struct gen *g, int x) {
 
 static int add_grouped(struct gen *g, int x) {
     int c = channels(g, x), groups = c % 8 == 0 && random_one_in(g->random, 2) ? c / 8 : c;
+    if (c % 2 == 0 && random_one_in(g->random, 3)) groups = 2;
     return add_conv_of(g, x, c, 3, random_one_in(g->random, 4) ? 2 : 1, groups);
 }
 

@@ -161,6 +161,26 @@ static bool make_linear(struct random *r, struct job *j) {
     return true;
 }
 
+/* Channels of blocked tensors whose groups are padded to whole blocks, as layouts do. */
+static int pad_groups(int model, int groups, int lanes, int *map) {
+    int n = 0;
+    for (int i = 0; i < model; i++) {
+        if (i % (model / groups) == 0)
+            while (n % lanes) map[n++] = -1;
+        map[n++] = i;
+    }
+    while (n % lanes) map[n++] = -1;
+    return n;
+}
+
+static void pad_channels(struct job *j) {
+    struct dnn_problem *p = &j->p;
+    if (!p->x_plain) p->c = pad_groups(p->c_model, p->groups, p->lanes, j->c_map);
+    if (!p->y_plain) p->k = pad_groups(p->k_model, p->groups, p->lanes, j->k_map);
+    p->c_map = p->c == p->c_model ? NULL : j->c_map;
+    p->k_map = p->k == p->k_model ? NULL : j->k_map;
+}
+
 /* Groups of equal size; one channel each is depthwise. */
 static bool make_grouped(struct random *r, struct job *j) {
     static const int groups[] = {2, 3, 4, 16, 17, 32, 58};
@@ -172,6 +192,7 @@ static bool make_grouped(struct random *r, struct job *j) {
     if (!depthwise && random_one_in(r, 3)) c = k = 16;
     if (c * j->p.groups > 320 || k * j->p.groups > 320) return false;
     choose_channels(r, j, c * j->p.groups, k * j->p.groups);
+    if (!depthwise && j->p.groups <= 4 && random_one_in(r, 2)) pad_channels(j);
     return choose_image(r, j, random_int(r, 0, 4) * 2 + 1, random_int(r, 1, 2));
 }
 
