@@ -47,14 +47,7 @@ static struct tensor *pad_end(struct model *m, const struct layer *l, struct ten
 
 static struct tensor *slice(struct model *m, const struct layer *l, struct tensor *x, int axis,
                             int64_t start, int64_t step, struct size n) {
-    struct attr attr = ir_default_attr();
-    if (!x || (start == 0 && step == 1 && size_equal(x->dim[axis], n))) return x;
-    attr.axis = axis;
-    attr.start = size_const(start);
-    attr.step = step;
-    attr.n_shape = 1;
-    attr.shape[0] = n;
-    return pass_add(m, LAYER_slice, 1, &x, &attr, l->origin);
+    return pass_slice(m, x, axis, start, step, n, l->origin);
 }
 
 /* Puts dilation - 1 zeros behind each row and each column of [c,k,r,s]. */
@@ -98,19 +91,6 @@ static struct tensor *turn_weight(struct model *m, const struct layer *l,
     return w ? pass_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
 }
 
-/* Each value of the bias is repeated for all phases of its channel. */
-static struct tensor *repeat_bias(struct model *m, const struct layer *l, int64_t n) {
-    struct tensor *b = l->in[2];
-    struct attr attr = ir_default_attr();
-    struct size k = b->dim[0], all = size_scale(k, n);
-    attr.n_shape = 2;
-    attr.shape[0] = k;
-    attr.shape[1] = size_const(n);
-    b = pass_reshape(m, b, 2, (struct size[]){k, size_const(1)});
-    b = pass_add(m, LAYER_expand, 1, &b, &attr, l->origin);
-    return b ? pass_reshape(m, b, 1, &all) : NULL;
-}
-
 /* [n,k*t*t',j,j'] to [n,k,j*t,j'*t']. */
 static struct tensor *interleave(struct model *m, const struct layer *l, struct tensor *y,
                                  const struct phases p[2]) {
@@ -130,7 +110,8 @@ struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) 
     attr.groups = l->attr.groups;
     for (int i = 0; i < 2; i++) attr.pad[i] = p[i].pad, attr.pad[2 + i] = p[i].pad_end;
     struct tensor *in[3] = {l->in[0], turn_weight(m, l, p), NULL};
-    if (l->n_in > 2) in[2] = n_phases > 1 ? repeat_bias(m, l, n_phases) : l->in[2];
+    if (l->n_in > 2)
+        in[2] = n_phases > 1 ? pass_repeat(m, l->in[2], n_phases, l->origin) : l->in[2];
     struct tensor *y = pass_add(m, LAYER_conv, l->n_in, in, &attr, l->origin);
     if (y && n_phases > 1) y = interleave(m, l, y, p);
     for (int i = 0; i < 2; i++) y = slice(m, l, y, 2 + i, p[i].skip, 1, p[i].out);

@@ -36,6 +36,29 @@ struct tensor *pass_permute(struct model *m, struct tensor *x, int n, const int6
     return pass_add(m, LAYER_permute, 1, &x, &attr, origin);
 }
 
+struct tensor *pass_slice(struct model *m, struct tensor *x, int axis, int64_t start, int64_t step,
+                          struct size n, const char *origin) {
+    struct attr attr = ir_default_attr();
+    if (!x || (start == 0 && step == 1 && size_equal(x->dim[axis], n))) return x;
+    attr.axis = axis;
+    attr.start = size_const(start);
+    attr.step = step;
+    attr.n_shape = 1;
+    attr.shape[0] = n;
+    return pass_add(m, LAYER_slice, 1, &x, &attr, origin);
+}
+
+struct tensor *pass_repeat(struct model *m, struct tensor *x, int64_t n, const char *origin) {
+    struct attr attr = ir_default_attr();
+    struct size k = x->dim[0], all = size_scale(k, n);
+    attr.n_shape = 2;
+    attr.shape[0] = k;
+    attr.shape[1] = size_const(n);
+    x = pass_reshape(m, x, 2, (struct size[]){k, size_const(1)});
+    x = pass_add(m, LAYER_expand, 1, &x, &attr, origin);
+    return x ? pass_reshape(m, x, 1, &all) : NULL;
+}
+
 static enum sol_status apply_rule(struct model *m, const struct pass_rule *rule, struct layer *l) {
     struct tensor *out = rule->apply(m, l);
     if (!out) return SOL_EBUG;

@@ -19,7 +19,9 @@ const struct pass passes[] = {
     {"quantize", "products of dequantized tensors become products of integers", pass_quantize},
     {"fold", "per-channel products and sums after conv and linear move into their parameters",
      pass_fold},
-    {"patches", "convolutions of windows side by side become linear layers", pass_patches},
+    {"patches",
+     "convolutions of one pixel, one window or windows side by side become linear layers",
+     pass_patches},
     {"cse", "equal layers with equal inputs are computed once", pass_cse},
     {NULL, NULL, NULL},
 };

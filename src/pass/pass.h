@@ -44,6 +44,11 @@ struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor 
 struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
 struct tensor *pass_permute(struct model *m, struct tensor *x, int n, const int64_t *axes,
                             const char *origin);
+/* Values start, start + step, .., n of them, along an axis. */
+struct tensor *pass_slice(struct model *m, struct tensor *x, int axis, int64_t start, int64_t step,
+                          struct size n, const char *origin);
+/* [k] -> [k*n]: each value n times. */
+struct tensor *pass_repeat(struct model *m, struct tensor *x, int64_t n, const char *origin);
 /* A pass made of local rules: for each layer of a rule's kind, in the model's order, the tensor that `apply` returns replaces
  * the layer's output. It is that output itself if there is nothing to rewrite, and NULL after an error. Layers that rules
  * add are not visited. */

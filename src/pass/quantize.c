@@ -369,7 +369,7 @@ static struct tensor *keep_integer(struct model *m, const struct layer *l) {
 /* One term of a sum, (x * its scale) / unit, as x * (its scale / unit); NULL if it is not of quantized numbers. */
 static struct tensor *divide_term(struct model *m, struct tensor *t, struct tensor *unit) {
     struct quantized q;
-    if (!match_dequantize(t, &q) || !q.scale || !is_one(q.scale) || !q.scale->is_constant)
+    if (!match_dequantize(t, &q) || !q.scale || !is_one(q.scale) || !ir_is_constant(q.scale))
         return NULL;
     const struct layer *product = t->producer;
     struct tensor *x = product->in[product->in[0] == q.scale];
@@ -380,7 +380,7 @@ static struct tensor *divide_term(struct model *m, struct tensor *t, struct tens
 /* round((a * scale + b * scale') / unit): the scales are divided instead, as they are constants. */
 static struct tensor *divide_sum(struct model *m, const struct layer *l) {
     const struct layer *quotient = made_by(m, l->in[0], LAYER_div, l), *sum;
-    if (!quotient || !is_one(quotient->in[1]) || !quotient->in[1]->is_constant) return l->out[0];
+    if (!quotient || !is_one(quotient->in[1]) || !ir_is_constant(quotient->in[1])) return l->out[0];
     sum = made_by(m, quotient->in[0], LAYER_add, quotient);
     if (!sum || sum->out[0]->dtype != SOL_F32) return l->out[0];
     struct tensor *a = divide_term(m, sum->in[0], quotient->in[1]);

@@ -286,6 +286,25 @@
      "%2 = conv %0 %1 stride=[8,8]\n%3 = relu %2\noutput %3 \"y\"\n",
      NULL},
     {"patches",
+     "%0 = input f32[$0,8,3,5] \"x\"\n%1 = param f32[64,8,3,5] \"w\"\n%2 = param f32[64] \"b\"\n"
+     "%3 = conv %0 %1 %2\noutput %3 \"y\"\n",
+     "%0 = input f32[$0,8,3,5] \"x\"\n%1 = param f32[64,8,3,5] \"w\"\n%2 = param f32[64] \"b\"\n"
+     "%3 = reshape %0 shape=[$0,120]\n%4 = reshape %1 shape=[64,120]\n%5 = linear %3 %4 %2\n"
+     "%6 = reshape %5 shape=[$0,64,1,1]\noutput %6 \"y\"\n"},
+    {"patches",
+     "%0 = input f32[$0,8,1,1] \"x\"\n%1 = param f32[4,8,3,5] \"w\"\n%2 = param f32[4] \"b\"\n"
+     "%3 = conv %0 %1 %2 pad=[2,3,1,2]\noutput %3 \"y\"\n",
+     "%0 = input f32[$0,8,1,1] \"x\"\n%1 = param f32[4,8,3,5] \"w\"\n%2 = param f32[4] \"b\"\n"
+     "%3 = reshape %0 shape=[$0,8]\n%4 = slice %1 axis=2 start=2 step=-1 shape=[2]\n"
+     "%5 = slice %4 axis=3 start=3 step=-1 shape=[2]\n%6 = permute %5 axes=[0,2,3,1]\n"
+     "%7 = reshape %6 shape=[16,8]\n%8 = reshape %2 shape=[4,1]\n%9 = expand %8 shape=[4,4]\n"
+     "%10 = reshape %9 shape=[16]\n%11 = linear %3 %7 %10\n"
+     "%12 = reshape %11 shape=[$0,4,2,2]\noutput %12 \"y\"\n"},
+    {"patches",
+     "%0 = input f32[$0,8,1,1] \"x\"\n%1 = param f32[4,8,3,3] \"w\"\n"
+     "%2 = conv %0 %1 pad=[1,0,1,3]\noutput %2 \"y\"\n",
+     NULL},
+    {"patches",
      "%0 = input f32[$0,8,16,15] \"x\"\n%1 = param f32[4,8,8,8] \"w\"\n"
      "%2 = conv %0 %1 stride=[8,8]\noutput %2 \"y\"\n",
      NULL},
