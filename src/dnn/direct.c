@@ -61,6 +61,8 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
     const char *reason = refuse_types(problem);
     if (reason) return reason;
+    if (problem->kd && (problem->transposed || !problem->x_plain || !problem->y_plain))
+        return "volumes that are not plain";
     if (problem->h < 1 || problem->w < 1 || problem->oh < 1 || problem->ow < 1)
         return "empty image";
     if (problem->y_plain) reason = refuse_plain(problem);
@@ -151,7 +153,10 @@ static void set_steps(struct dnn_plan *plan) {
 static bool needs_panel(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    return p->prologue || (p->x_plain && direct_unit(plan) > 1) || param[DIRECT_PT] || param[DIRECT_PL] || param[DIRECT_SW] != 1 ||
+    const bool leaves = (int64_t)(p->od - 1) * p->sd + (int64_t)(p->kd - 1) * p->dd - p->pd >= p->d;
+    return p->prologue || (p->x_plain && direct_unit(plan) > 1) ||
+           (p->kd && (p->pd || leaves)) || param[DIRECT_PT] || param[DIRECT_PL] ||
+           param[DIRECT_SW] != 1 ||
            (param[DIRECT_OH] - 1) * param[DIRECT_SH] + param[DIRECT_REACH_H] >= param[DIRECT_H] ||
            (param[DIRECT_OW] - 1) + param[DIRECT_REACH_W] >= param[DIRECT_W];
 }
@@ -195,6 +200,7 @@ void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase) 
             rows += direct_row(plan, phase->row, r, &offset);
         for (int64_t s = 0; s < param[DIRECT_KW]; s++)
             columns += direct_column(plan, phase->column, s, &offset);
+        rows *= param[DIRECT_KD];
         phase->tap = positions * param[DIRECT_C_BLOCKS];
         phase->n_taps = rows * columns * param[DIRECT_C_BLOCKS];
         phase->weights = (count_sums(plan) + positions * channels) * 2 * plan->problem.lanes;
@@ -208,6 +214,8 @@ static void set_geometry(struct dnn_plan *plan) {
     set_kernel(plan);
     set_steps(plan);
     const bool pixelwise = is_pixelwise(plan);
+    param[DIRECT_D] = max_i64(1, p->d), param[DIRECT_OD] = max_i64(1, p->od);
+    param[DIRECT_KD] = max_i64(1, p->kd);
     param[DIRECT_H] = pixelwise ? 1 : p->h;
     param[DIRECT_W] = pixelwise ? (int64_t)p->h * p->w : p->w;
     param[DIRECT_Y_H] = pixelwise ? 1 : p->oh;
@@ -223,9 +231,10 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_TABLE] = round_up(direct_phases(plan) * (int64_t)sizeof(struct direct_phase) +
                                        direct_taps(plan) * (int64_t)sizeof(struct direct_tap),
                                    64);
-    param[DIRECT_PAIR] = (count_sums(plan) + count_channels(plan, param[DIRECT_C_BLOCKS]) *
-                                                 param[DIRECT_KH] * param[DIRECT_KW]) *
-                         2 * p->lanes;
+    param[DIRECT_PAIR] =
+        (count_sums(plan) + count_channels(plan, param[DIRECT_C_BLOCKS]) * param[DIRECT_KD] *
+                                param[DIRECT_KH] * param[DIRECT_KW]) *
+        2 * p->lanes;
 }
 
 /* Strides for x read in place. Each image row is a phase (neighbouring phases are one row apart); consecutive rows of y read
@@ -236,7 +245,8 @@ static void set_image_strides(struct dnn_plan *plan) {
     param[DIRECT_ROW_SPLIT] = false;
     param[DIRECT_ROW_PHASE] = param[DIRECT_W] * param[DIRECT_BLOCK];
     param[DIRECT_ROW_STRIDE] = param[DIRECT_SH] * param[DIRECT_ROW_PHASE];
-    param[DIRECT_C_STRIDE] = param[DIRECT_H] * param[DIRECT_ROW_PHASE];
+    param[DIRECT_PLANE] = plan->problem.dd * param[DIRECT_H] * param[DIRECT_ROW_PHASE];
+    param[DIRECT_C_STRIDE] = param[DIRECT_D] * param[DIRECT_H] * param[DIRECT_ROW_PHASE];
 }
 
 /* Strides of a panel for blocks of the plan's size. Its rows are stored by phase of the stride or by kernel row
@@ -255,9 +265,9 @@ static void set_panel_strides(struct dnn_plan *plan) {
     param[DIRECT_ROW_STRIDE] = param[DIRECT_COLUMN_PHASES] * param[DIRECT_COLUMN_PHASE];
     param[DIRECT_ROW_PHASE] =
         (param[DIRECT_ROWS] + direct_more_rows(plan)) * param[DIRECT_ROW_STRIDE];
+    param[DIRECT_PLANE] = param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE];
     /* A tile reads all channel blocks of a pixel. At an odd number of cache lines apart they map to different cache sets. */
-    param[DIRECT_C_STRIDE] =
-        (ceil_div(param[DIRECT_ROW_PHASES] * param[DIRECT_ROW_PHASE], line) | 1) * line;
+    param[DIRECT_C_STRIDE] = (ceil_div(param[DIRECT_KD] * param[DIRECT_PLANE], line) | 1) * line;
 }
 
 /* ---- Plan: division of the work ---- */
@@ -283,13 +293,14 @@ static int64_t block_size(const struct dnn_plan *plan) {
     const int64_t rows =
         (plan->param[DIRECT_ROWS] - 1) * plan->param[DIRECT_SH] + plan->param[DIRECT_REACH_H] + 1;
     if (plan->param[DIRECT_PANEL]) return panel_size(plan);
-    return rows * (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
+    return rows * plan->param[DIRECT_KD] *
+           (plan->param[DIRECT_COLUMNS] + direct_more_columns(plan)) * (p->c / p->groups) *
            (int64_t)sizeof(float) / direct_unit(plan);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     const int64_t *param = plan->param;
-    return batch * ceil_div(param[DIRECT_OH], param[DIRECT_ROWS]) *
+    return batch * param[DIRECT_OD] * ceil_div(param[DIRECT_OH], param[DIRECT_ROWS]) *
            ceil_div(param[DIRECT_OW], param[DIRECT_COLUMNS]) * plan->problem.groups *
            param[DIRECT_SHARES];
 }
@@ -370,7 +381,8 @@ static void choose_division(struct dnn_plan *plan) {
 /* Bytes that a call transfers at least: packed weights, x, y and the residual, once each. */
 static double bytes_moved(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const double x = (double)p->c * p->h * p->w, y = (double)p->k * p->oh * p->ow;
+    const double x = (double)p->c * (double)plan->param[DIRECT_D] * p->h * p->w;
+    const double y = (double)p->k * (double)plan->param[DIRECT_OD] * p->oh * p->ow;
     const double images = (double)max_i64(1, p->batch_hint);
     return (double)weights_size(plan) +
            images * (x * (double)size_element(p->x_type) +
@@ -404,13 +416,15 @@ static void pack_channels(const struct dnn_plan *plan, const float *weight,
     const int64_t pair = p->transposed ? (int64_t)c_model * p->k_model + k_model
                                        : k_model * c_group + c_model % c_group;
     int64_t offset;
-    for (int64_t r = 0; r < param[DIRECT_KH]; r++) {
+    for (int64_t q = 0; q < param[DIRECT_KD] * param[DIRECT_KH]; q++) {
+        const int64_t r = q % param[DIRECT_KH],
+                      plane = pair * param[DIRECT_KD] + q / param[DIRECT_KH];
         if (!direct_row(plan, phase->row, r, &offset)) continue;
         for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
             if (!direct_column(plan, phase->column, s, &offset)) continue;
             const int64_t row = param[DIRECT_KERNEL_ROW] + r;
             const int64_t column = param[DIRECT_KERNEL_COLUMN] + s;
-            *to = padding ? 0 : weight[(pair * p->kh + row) * p->kw + column];
+            *to = padding ? 0 : weight[(plane * p->kh + row) * p->kw + column];
             to += step;
         }
     }
@@ -495,4 +509,5 @@ const struct dnn_impl dnn_direct = {.name = "direct",
                                     .pack = pack,
                                     .n_tasks = n_tasks,
                                     .run = run_direct,
-                                    .any_type = true};
+                                    .any_type = true,
+                                    .volumes = true};

@@ -1,19 +1,19 @@
 /*
  * Direct convolution: the data layouts that direct.c (plan, cost, packing) and direct_kernel.c (computation) share.
  *
- *   task = (sample, block, group, part of the pairs)  ->  pairs  ->  tiles  ->  taps
+ *   task = (sample, plane of y, block, group, part of the pairs)  ->  pairs  ->  tiles  ->  taps
  *
  *   block  DIRECT_ROWS x DIRECT_COLUMNS pixels of y; smaller at the bottom and right edge
  *   pair   two neighbouring channel blocks of y (2*LANES channels of one group); the last pair may be one block
  *   tile   up to `values` pixels (struct dnn_kernels) of a block, in one row or two, times one pair. Its sums stay in
  *          registers.
  *   strip  neighbouring tiles of a row, which are transposed and stored together if y is plain
- *   tap    one (channel block of x, kernel row, kernel column): the channels of the block, contiguous in memory. A tile
+ *   tap    one (channel block of x, kernel plane, kernel row, kernel column): the channels of the block, contiguous in memory. A tile
  *          sums over all taps of its group.
  *
- *   packed   [group][pair][output phase][channel block][kernel row][kernel column][channel][2*LANES]
+ *   packed   [group][pair][output phase][channel block][kernel plane][kernel row][kernel column][channel][2*LANES]
  *   scratch  the lists of output phases and of taps, then the panel: a zero padded copy of the x that one block reads
- *   panel    [channel block][row phase][row][column phase][column][channel]
+ *   panel    [channel block][kernel plane][row phase][row][column phase][column][channel]
  *
  * Quantized numbers: four channels are one quad of 32 bits (int8.h). All of the above then counts quads where it says channels of x or
  * floats, and `packed` begins each pair with the sums of its weights, [2*LANES] of i32. The panel holds the zero point where x has no
@@ -74,6 +74,10 @@ enum direct_param {
     DIRECT_UP_W,
     DIRECT_Y_H, /* rows and columns of y, of all phases */
     DIRECT_Y_W,
+    DIRECT_D, /* planes of x, of y and of the kernel; images are volumes of one plane */
+    DIRECT_OD,
+    DIRECT_KD,
+    DIRECT_PLANE, /* floats between the inputs of two planes of the kernel, in panel or volume */
 };
 
 /* An output phase: rows i * UP_H + row and columns j * UP_W + column of y. */
@@ -95,7 +99,8 @@ static inline int64_t direct_phases(const struct dnn_plan *plan) {
 
 /* Taps of all output phases. */
 static inline int64_t direct_taps(const struct dnn_plan *plan) {
-    return plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_KH] * plan->param[DIRECT_KW];
+    return plan->param[DIRECT_C_BLOCKS] * plan->param[DIRECT_KD] * plan->param[DIRECT_KH] *
+           plan->param[DIRECT_KW];
 }
 
 /* Does kernel row r of the clipped kernel belong to row `phase` of the output phases? *out: rows of x, padding included, from the

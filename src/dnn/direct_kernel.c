@@ -162,7 +162,7 @@ struct block {
     int padding;      /* each byte of values outside of the image */
     int64_t y_size;   /* bytes of a value of y */
     int64_t x_stride; /* floats from one sample of x to the next */
-    int64_t image, group, row, column, n_rows, n_columns; /* image: the sample */
+    int64_t image, plane, group, row, column, n_rows, n_columns; /* image: the sample */
 };
 
 /* Copies every sw-th pixel of one channel block, n in all, and applies the prologue. Padding channels stay zero: their scale
@@ -250,37 +250,49 @@ static void fill_line(const struct block *block, int64_t channel, const float *x
     memset(to + end * size, block->padding, (size_t)((n - end) * size) * sizeof(float));
 }
 
-/* Writes one row of the panel in all column phases. `row` is the row of the image; it may lie outside. */
-static void fill_row(const struct block *block, int64_t c_block, int64_t row, float *to) {
+/* Writes one row of the panel in all column phases. `plane` and `row` are those of x; they may lie outside. */
+static void fill_row(const struct block *block, int64_t c_block, int64_t plane, int64_t row,
+                     float *to) {
     const struct dnn_plan *plan = block->plan;
     const int64_t *param = plan->param, size = param[DIRECT_BLOCK];
     const int64_t channel = (block->group * param[DIRECT_C_BLOCKS] + c_block) * size;
     const int64_t first = block->column * param[DIRECT_SW] - param[DIRECT_PL];
     const float *image = block->call->x + block->image * block->x_stride, *x = NULL;
-    const bool is_inside = row >= 0 && row < param[DIRECT_H];
+    const bool is_inside =
+        row >= 0 && row < param[DIRECT_H] && plane >= 0 && plane < param[DIRECT_D];
     if (is_inside && block->way >= PLAIN_QUADS)
         x = (const float *)((const char *)block->call->x + block->image * block->call->x_stride +
                             (4 * channel * param[DIRECT_H] + row) * param[DIRECT_W]);
-    else if (is_inside) x = image + (channel * param[DIRECT_H] + row * size) * param[DIRECT_W];
+    else if (is_inside)
+        x = image +
+            ((channel * param[DIRECT_D] + plane) * param[DIRECT_H] + row * size) * param[DIRECT_W];
     for (int64_t phase = 0; phase < param[DIRECT_COLUMN_PHASES]; phase++)
         fill_line(block, channel, x, first + phase, to + phase * param[DIRECT_COLUMN_PHASE],
                   block->n_columns + direct_more_columns(plan));
 }
 
-/* Fills the panel for the block. Rows and columns outside the image become zeros. */
-static void fill_panel(const struct block *block) {
+/* Fills the part of the panel that a plane of the kernel reads. */
+static void fill_plane(const struct block *block, int64_t c, int64_t q) {
+    const struct dnn_problem *problem = &block->plan->problem;
     const int64_t *param = block->plan->param;
+    const int64_t plane = block->plane * problem->sd - problem->pd + q * problem->dd;
+    float *panel = block->panel + c * param[DIRECT_C_STRIDE] + q * param[DIRECT_PLANE];
     const int64_t n_rows = block->n_rows + direct_more_rows(block->plan);
     const int64_t step = param[DIRECT_ROW_SPLIT] ? param[DIRECT_DH] : 1;
+    for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
+        for (int64_t i = 0; i < n_rows; i++) {
+            const int64_t row =
+                (block->row + i) * param[DIRECT_SH] + phase * step - param[DIRECT_PT];
+            fill_row(block, c, plane, row,
+                     panel + phase * param[DIRECT_ROW_PHASE] + i * param[DIRECT_ROW_STRIDE]);
+        }
+}
+
+/* Fills the panel for the block. Planes, rows and columns outside of x become zeros. */
+static void fill_panel(const struct block *block) {
+    const int64_t *param = block->plan->param;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++)
-        for (int64_t phase = 0; phase < param[DIRECT_ROW_PHASES]; phase++)
-            for (int64_t i = 0; i < n_rows; i++) {
-                float *to =
-                    block->panel + c * param[DIRECT_C_STRIDE] + phase * param[DIRECT_ROW_PHASE];
-                const int64_t row =
-                    (block->row + i) * param[DIRECT_SH] + phase * step - param[DIRECT_PT];
-                fill_row(block, c, row, to + i * param[DIRECT_ROW_STRIDE]);
-            }
+        for (int64_t q = 0; q < param[DIRECT_KD]; q++) fill_plane(block, c, q);
 }
 
 /* ---- Plain y ---- */
@@ -318,13 +330,14 @@ static int64_t count_left(const struct block *block, int64_t k) {
 static void store_turned(const struct block *block, struct turned *turned, int64_t k, int vectors,
                          int64_t row, int rows, int64_t columns) {
     const int64_t *param = block->plan->param, plane = param[DIRECT_Y_H] * param[DIRECT_Y_W];
+    const int64_t volume = param[DIRECT_OD] * plane;
     const struct dnn_call *call = block->call;
     for (int v = 0; v < vectors; v++, k += LANES) {
         const int64_t n_channels = min_i64(LANES, count_left(block, k));
-        float *y = call->y + block->image * call->y_stride + k * plane;
+        float *y = call->y + block->image * call->y_stride + k * volume + block->plane * plane;
         for (int r = 0; r < rows; r++)
             store_channels(turned->sums[v] + r * columns, columns, n_channels,
-                           y + (row + r) * param[DIRECT_Y_W] + turned->column, plane);
+                           y + (row + r) * param[DIRECT_Y_W] + turned->column, volume);
     }
 }
 
@@ -483,7 +496,7 @@ static void run_pair(const struct block *block, int64_t pair) {
                           row * param[DIRECT_Y_W] + column, rows, columns, param[DIRECT_Y_W]);
 }
 
-/* Sets the block to number `index` of (sample, rows, columns, group), the last one fastest, and fills its panel. */
+/* Sets the block to number `index` of (sample, plane, rows, columns, group), the last one fastest, and fills its panel. */
 static void enter_block(struct block *block, int64_t index) {
     const int64_t *param = block->plan->param;
     const struct dnn_problem *problem = &block->plan->problem;
@@ -491,7 +504,8 @@ static void enter_block(struct block *block, int64_t index) {
     const int64_t rows = ceil_div(param[DIRECT_OH], param[DIRECT_ROWS]);
     block->group = index % problem->groups, index /= problem->groups;
     block->column = index % columns * param[DIRECT_COLUMNS], index /= columns;
-    block->row = index % rows * param[DIRECT_ROWS], block->image = index / rows;
+    block->row = index % rows * param[DIRECT_ROWS], index /= rows;
+    block->plane = index % param[DIRECT_OD], block->image = index / param[DIRECT_OD];
     block->n_rows = min_i64(param[DIRECT_ROWS], param[DIRECT_OH] - block->row);
     block->n_columns = min_i64(param[DIRECT_COLUMNS], param[DIRECT_OW] - block->column);
     if (param[DIRECT_PANEL]) {
@@ -500,6 +514,7 @@ static void enter_block(struct block *block, int64_t index) {
     } else {
         block->x = block->call->x + block->image * block->x_stride +
                    block->group * param[DIRECT_C_BLOCKS] * param[DIRECT_C_STRIDE] +
+                   block->plane * problem->sd * param[DIRECT_H] * param[DIRECT_ROW_PHASE] +
                    block->row * param[DIRECT_ROW_STRIDE] + block->column * param[DIRECT_BLOCK];
     }
 }
@@ -525,12 +540,13 @@ static void fill_taps(const struct dnn_plan *plan, const struct direct_phase *ph
     int64_t row, column;
     for (int64_t c = 0; c < param[DIRECT_C_BLOCKS]; c++) {
         const int64_t n_channels = direct_channels(plan, c);
-        for (int64_t r = 0; r < param[DIRECT_KH]; r++)
+        for (int64_t q = 0; q < param[DIRECT_KD] * param[DIRECT_KH]; q++)
             for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
-                if (!direct_row(plan, phase->row, r, &row) ||
+                if (!direct_row(plan, phase->row, q % param[DIRECT_KH], &row) ||
                     !direct_column(plan, phase->column, s, &column))
                     continue;
-                tap->offset = c * param[DIRECT_C_STRIDE] + row_offset(plan, row) +
+                tap->offset = c * param[DIRECT_C_STRIDE] +
+                              q / param[DIRECT_KH] * param[DIRECT_PLANE] + row_offset(plan, row) +
                               column_offset(plan, column);
                 tap->n_channels = n_channels;
                 tap++;

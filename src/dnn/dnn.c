@@ -26,6 +26,7 @@ const char *dnn_refuse(const struct dnn_impl *impl, const struct dnn_problem *pr
     if (!impl->any_type &&
         (problem->x_type != SOL_F32 || problem->w_type != SOL_F32 || problem->y_type != SOL_F32))
         return "an element type that is not f32";
+    if (problem->kd && !impl->volumes) return "volumes";
     return impl->refuse(problem);
 }
 

@@ -46,7 +46,7 @@ enum {
  * struct dnn_call, b the weight. `matrix` has their strides, so that either may be transposed or a part of another tensor;
  * the residual is dense. Rows are counted through all products.
  *
- * h, w: size of x; oh, ow: of y; kh, kw: of the kernel; sh, sw: strides; dh, dw: dilations (1: none); pt, pl: padding at the top
+ * A volume is [n][channel][plane][row][column], and the sum is over the planes of the kernel, too. h, w: size of x; oh, ow: of y; kh, kw: of the kernel; sh, sw: strides; dh, dw: dilations (1: none); pt, pl: padding at the top
  * and left. Padding at the bottom and right follows from oh and ow.
  *
  * Fields as X(kind of value, type, name, array). The struct and dnn_print_problem are generated from this list.
@@ -71,6 +71,9 @@ enum {
     X(INT, bool, open)                                                                             \
     X(INT, bool, transposed) /* the weight is [c_model][k_model][kh][kw], without groups */        \
     X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
+    /* Of volumes: planes of x, of y, of the kernel, step, padding in front, dilation. The weight is [k][c / groups][kd][kh][kw]. Images\
+     * have none: all are 0. */                                                                    \
+    X(INT, int, d) X(INT, int, od) X(INT, int, kd) X(INT, int, sd) X(INT, int, pd) X(INT, int, dd) \
     X(INT, bool, x_plain) X(INT, bool, y_plain) /* else blocked */                                 \
     X(INT, bool, bias) X(INT, bool, residual) X(INT, bool, prologue)                               \
     X(INT, bool, residual_plain) /* else blocked */                                                \
@@ -137,6 +140,7 @@ struct dnn_impl {
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
     bool any_type; /* it takes problems with other element types than f32, or refuses them itself */
+    bool volumes;  /* it takes convolutions of volumes, or refuses them itself */
     bool approximate; /* larger rounding errors than direct: refused in deterministic mode */
     /* Of a vendor's library: returns its version, or why it is not available. NULL: an own kernel. */
     const char *(*probe)(bool *available);

@@ -65,7 +65,8 @@ bool dnn_supports(const struct layer *conv, int lanes) {
 static bool is_plain_depthwise(const struct layer *conv, int lanes) {
     const struct size groups = size_const(conv->attr.groups), width = conv->out[0]->dim[3];
     return size_equal(groups, conv->in[0]->dim[1]) && size_equal(groups, conv->out[0]->dim[1]) &&
-           ir_is_input(conv->in[0]) && (!size_is_const(width) || size_value(width) >= lanes) &&
+           conv->in[0]->rank == 4 && ir_is_input(conv->in[0]) &&
+           (!size_is_const(width) || size_value(width) >= lanes) &&
            conv->attr.stride[1] <= DEPTHWISE_MAX_STRIDE &&
            !env_has(ENV_SOL_DISABLE, dnn_depthwise.name);
 }
@@ -73,20 +74,22 @@ static bool is_plain_depthwise(const struct layer *conv, int lanes) {
 /* Winograd needs blocks, and takes less time than a copy of y, unless there are few channels. */
 bool dnn_writes_plain(const struct layer *conv, int lanes) {
     const struct attr *a = &conv->attr;
-    if (conv->kind != LAYER_conv || conv->in[0]->dtype != SOL_F32) return false;
+    const struct tensor *x = conv->in[0], *w = conv->in[1];
+    if (conv->kind != LAYER_conv || x->dtype != SOL_F32) return false;
     if (is_plain_depthwise(conv, lanes)) return true;
+    if (x->rank == 5 && !size_is_const(x->dim[2])) return false;
     const bool is_square =
-        a->groups == 1 && size_is(conv->in[1]->dim[2], 3) && size_is(conv->in[1]->dim[3], 3);
+        a->groups == 1 && size_is(w->dim[x->rank - 2], 3) && size_is(w->dim[x->rank - 1], 3);
+    const int64_t channels = size_value(w->dim[1]) * (x->rank == 5 ? size_value(w->dim[2]) : 1);
     return !env_has(ENV_SOL_DISABLE, dnn_direct.name) &&
            (a->groups == 1 || has_blocks(conv, lanes)) &&
-           (!is_square || a->stride[0] > 1 || a->stride[1] > 1 ||
-            size_value(conv->in[0]->dim[1]) < lanes);
+           (!is_square || a->stride[0] > 1 || a->stride[1] > 1 || channels < lanes);
 }
 
 bool dnn_computes(const struct layer *l, int lanes) {
     if (l->kind == LAYER_attention) return dnn_computes_attention(l);
-    return l->kind == LAYER_conv_transpose && ir_is_constant(l->in[1]) &&
-           !ir_is_constant(l->in[0]) && dnn_supports(l, lanes);
+    if (!ir_is_conv(l) || !ir_is_constant(l->in[1]) || ir_is_constant(l->in[0])) return false;
+    return l->kind == LAYER_conv_transpose ? dnn_supports(l, lanes) : dnn_writes_plain(l, lanes);
 }
 
 /* ---- Problem ---- */
@@ -110,7 +113,7 @@ static int stored_channels(const struct tensor *t) {
 
 static bool is_open_conv(const struct layer *conv) {
     const struct tensor *x = conv->in[0];
-    return ir_is_conv(conv) && !size_is_const(size_mul(x->dim[2], x->dim[3]));
+    return ir_is_conv(conv) && !size_is_const(size_mul(x->dim[x->rank - 2], x->dim[x->rank - 1]));
 }
 
 /* A dim's known or expected value. For expected sizes that do not fit, an image has one row or column. */
@@ -124,8 +127,15 @@ static void set_images(const struct plan *plan, const struct tensor *x, const st
     int64_t symbols[SIZE_SYMBOLS];
     plan_expect(plan, 1, symbols);
     p->open = is_open_conv(y->producer);
-    p->h = expect_dim(x, 2, symbols), p->w = expect_dim(x, 3, symbols);
-    p->oh = expect_dim(y, 2, symbols), p->ow = expect_dim(y, 3, symbols);
+    p->h = expect_dim(x, x->rank - 2, symbols), p->w = expect_dim(x, x->rank - 1, symbols);
+    p->oh = expect_dim(y, y->rank - 2, symbols), p->ow = expect_dim(y, y->rank - 1, symbols);
+}
+
+static void set_volumes(const struct layer *conv, struct dnn_problem *p) {
+    const int64_t *depth = conv->attr.depth;
+    p->d = const_dim(conv->in[0], 2), p->od = const_dim(conv->out[0], 2);
+    p->kd = const_dim(conv->in[1], 2);
+    p->sd = (int)depth[0], p->dd = (int)depth[1], p->pd = (int)depth[2];
 }
 
 /* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */
@@ -143,7 +153,8 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->c_map = make_map(b, x);
     p->k_map = make_map(b, y);
     set_images(b->plan, x, y, p);
-    p->kh = const_dim(w, 2), p->kw = const_dim(w, 3);
+    if (w->rank == 5) set_volumes(l, p);
+    p->kh = const_dim(w, w->rank - 2), p->kw = const_dim(w, w->rank - 1);
     p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
     p->dw = (int)a->dilation[1];
     p->pt = (int)a->pad[0], p->pl = (int)a->pad[1];
@@ -455,9 +466,9 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
     for (int i = DNN_N_ARGS; i < n_last; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
     for (int i = n_last; i < n_arg; i++)
-        arg[i] = is_conv
-                     ? (i < n_last + 2 ? anchor->in[0] : anchor->out[0])->dim[2 + (i - n_last) % 2]
-                     : find_size(matrices, i - n_last);
+        arg[i] = is_conv ? (i < n_last + 2 ? anchor->in[0] : anchor->out[0])
+                               ->dim[x->rank - 2 + (i - n_last) % 2]
+                         : find_size(matrices, i - n_last);
     struct step step = {.run = dnn_step_run,
                         .n_tasks = dnn_step_n_tasks,
                         .adapt = open ? dnn_step_adapt : NULL,

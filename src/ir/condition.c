@@ -48,11 +48,11 @@ static void check_window(struct collector *c, const struct layer *l) {
     const struct tensor *in = l->in[0];
     const struct attr *a = &l->attr;
     bool is_conv = ir_is_conv(l);
-    long long rows = is_conv ? size_value(l->in[1]->dim[2]) : a->kernel[0],
-              columns = is_conv ? size_value(l->in[1]->dim[3]) : a->kernel[1];
+    long long rows = is_conv ? size_value(l->in[1]->dim[in->rank - 2]) : a->kernel[0],
+              columns = is_conv ? size_value(l->in[1]->dim[in->rank - 1]) : a->kernel[1];
     const char *what =
         arena_printf(c->arena, "a window of [%lld,%lld] does not fit into input", rows, columns);
-    for (int d = 2; d < 4; d++) {
+    for (int d = 2; d < in->rank; d++) {
         require(c, in->dim[d], 1, l, "no rows or columns in input", in);
         require(c, l->out[0]->dim[d], 1, l, what, in);
     }

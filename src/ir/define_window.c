@@ -20,8 +20,9 @@ static const struct index *tap(struct define *d, int axis, int out_var, int var)
 /* Can a window of this many taps leave the input? Without `ceil`, the last window ends inside the padded input. */
 static bool hangs_over(const struct define *d, const int64_t kernel[2]) {
     const struct attr *a = &d->layer->attr;
+    const int rows = d->layer->in[0]->rank - 2;
     for (int i = 0; i < 2; i++) {
-        struct size in = d->layer->in[0]->dim[2 + i], out = d->layer->out[0]->dim[2 + i];
+        struct size in = d->layer->in[0]->dim[rows + i], out = d->layer->out[0]->dim[rows + i];
         if (a->pad[i] > 0) return true;
         if (!size_is_const(in)) {
             if (a->pad[2 + i] > 0 || a->ceil) return true;
@@ -242,7 +243,14 @@ static struct expr *add_bias(struct define *d, struct expr *sum, int var) {
     return BINARY(ADD, sum, load_vector(d, 2, VAR(var)));
 }
 
-/* The points of x and of the weight that tap (c, r, s) of a convolution reads; the tap is variables `c` and the two behind it. */
+/* Can a window along the depth leave the input? */
+static bool hangs_behind(const struct define *d) {
+    const int64_t *a = d->layer->attr.depth;
+    return d->layer->in[0]->rank == 5 && (a[2] > 0 || a[3] > 0);
+}
+
+/* The points of x and of the weight that tap (c, r, s), or (c, q, r, s), of a convolution reads; the tap is variables `c` and those
+ * behind it. */
 static void place_taps(struct define *d, int c, const struct index **x,
                        const struct index **weight) {
     const struct tensor *w = d->layer->in[1], *out = d->layer->out[0];
@@ -252,19 +260,25 @@ static void place_taps(struct define *d, int c, const struct index **x,
         index_div(d->arena, VAR(1), size_const(size_value(out->dim[1]) / a->groups));
     x[1] = a->groups == 1 ? VAR(c) : PLUS(TIMES(group, w->dim[1]), VAR(c));
     if (size_is(w->dim[1], 1) && size_is(out->dim[1], a->groups) && a->groups > 1) x[1] = VAR(1);
-    x[2] = tap(d, 0, 2, c + 1);
-    x[3] = tap(d, 1, 3, c + 2);
+    const int rank = w->rank;
+    if (rank == 5)
+        x[2] = PLUS(PLUS(TIMES(VAR(2), size_const(a->depth[0])),
+                         TIMES(VAR(c + 1), size_const(a->depth[1]))),
+                    NUMBER(-a->depth[2]));
+    x[rank - 2] = tap(d, 0, rank - 2, c + rank - 3);
+    x[rank - 1] = tap(d, 1, rank - 1, c + rank - 2);
     weight[0] = VAR(1);
-    for (int i = 1; i < 4; i++) weight[i] = VAR(c + i - 1);
+    for (int i = 1; i < rank; i++) weight[i] = VAR(c + i - 1);
 }
 
 struct expr *define_conv(struct define *d) {
     const struct tensor *w = d->layer->in[1];
-    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
-    struct expr *sum = define_reduce(d, COMBINE_ADD, 3, &w->dim[1]);
-    const struct index **x = define_point(d, 4), **weight = define_point(d, 4);
+    const int rank = w->rank;
+    int64_t kernel[2] = {size_value(w->dim[rank - 2]), size_value(w->dim[rank - 1])};
+    struct expr *sum = define_reduce(d, COMBINE_ADD, rank - 1, &w->dim[1]);
+    const struct index **x = define_point(d, rank), **weight = define_point(d, rank);
     place_taps(d, sum->first_var, x, weight);
-    sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel), 0),
+    sum->arg[0] = BINARY(MUL, define_load(d, 0, x, hangs_over(d, kernel) || hangs_behind(d), 0),
                          define_load(d, 1, weight, false, 0));
     return add_bias(d, sum, 1);
 }

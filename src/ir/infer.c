@@ -152,14 +152,15 @@ static enum sol_status check_positive(const char *what, const int64_t value[2], 
     return SOL_OK;
 }
 
-/* The input must be [n,c,h,w] with constant c, not empty; stride, dilation and pad must be in range. */
+/* The input must be [n,c,h,w], or [n,c,d,h,w] of a convolution, with constant c, not empty; stride, dilation and pad must be in range. */
 static enum sol_status check_window(const struct layer *l) {
     const struct attr *a = &l->attr;
-    if (l->in[0]->rank != 4)
+    const int rank = l->in[0]->rank;
+    if (rank != 4 && (rank != 5 || l->kind != LAYER_conv))
         return fail(SOL_EINVAL, "input %s is no [n,c,h,w]", SHAPE_TEXT(l->in[0]));
     if (!size_is_const(l->in[0]->dim[1]))
         return fail(SOL_EUNSUPPORTED, "the channels of %s may not vary", SHAPE_TEXT(l->in[0]));
-    for (int d = 1; d < 4; d++) {
+    for (int d = 1; d < rank; d++) {
         if (size_is(l->in[0]->dim[d], 0))
             return fail(SOL_EINVAL, "input %s has no channels, rows or columns",
                         SHAPE_TEXT(l->in[0]));
@@ -167,6 +168,8 @@ static enum sol_status check_window(const struct layer *l) {
     TRY(check_positive("stride", a->stride, 1));
     TRY(check_positive("dilation", a->dilation, 1));
     TRY(check_positive("pad", a->pad, 0));
+    TRY(check_positive("depth", a->depth, 1));
+    TRY(check_positive("depth", a->depth + 2, 0));
     return check_positive("pad", a->pad + 2, 0);
 }
 
@@ -175,7 +178,7 @@ static enum sol_status check_window(const struct layer *l) {
  * known that no window begins behind that. */
 static enum sol_status count_windows(struct layer *l, int axis, int64_t kernel, struct size *out) {
     const struct attr *a = &l->attr;
-    const struct size in = l->in[0]->dim[2 + axis];
+    const struct size in = l->in[0]->dim[l->in[0]->rank - 2 + axis];
     const int64_t stride = a->stride[axis], front = a->pad[axis], back = a->pad[2 + axis];
     const int64_t reach = a->dilation[axis] * (kernel - 1) + 1;
     const struct size space = size_add(in, size_const(front + back - reach));
@@ -192,14 +195,22 @@ static enum sol_status count_windows(struct layer *l, int axis, int64_t kernel, 
     return SOL_OK;
 }
 
-/* Sets the output to [n, channels, rows, columns], where rows and columns are the numbers of the window's positions. */
+/* The same along the depth, of a kernel of `kernel` planes. */
+static struct size count_planes(struct layer *l, int64_t kernel) {
+    const int64_t *a = l->attr.depth, reach = a[1] * (kernel - 1) + 1;
+    const struct size space = size_add(l->in[0]->dim[2], size_const(a[2] + a[3] - reach));
+    return size_add(size_floor(&l->model->quotients, space, a[0]), size_const(1));
+}
+
+/* Sets the output to [n, channels, rows, columns], where rows and columns are the numbers of the window's positions; or adds them to
+ * the first dims of a volume. */
 static enum sol_status set_windows(struct layer *l, const int64_t kernel[2], struct size channels) {
     struct tensor *out = l->out[0];
-    out->rank = 4;
+    out->rank = l->in[0]->rank;
     out->dim[0] = l->in[0]->dim[0];
     out->dim[1] = channels;
     for (int i = 0; i < 2; i++) {
-        struct size *n = &out->dim[2 + i];
+        struct size *n = &out->dim[out->rank - 2 + i];
         TRY(count_windows(l, i, kernel[i], n));
         if (size_is_const(*n) && size_value(*n) < 1)
             return fail(SOL_EINVAL, "a window of [%lld,%lld] does not fit into input %s",
@@ -225,11 +236,11 @@ static enum sol_status check_bias(const struct layer *l) {
                 SHAPE_TEXT(l->in[1]));
 }
 
-/* x [n,c,h,w], weight [k, c/groups, r, s], bias [k] gives [n,k,..]. */
+/* x [n,c,h,w], weight [k, c/groups, r, s], bias [k] gives [n,k,..]; of volumes x [n,c,d,h,w], weight [k, c/groups, q, r, s]. */
 enum sol_status infer_conv(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
     TRY(check_window(l));
-    TRY(check_weight(w, 4, "[k,c,r,s]"));
+    TRY(check_weight(w, x->rank, x->rank == 4 ? "[k,c,r,s]" : "[k,c,q,r,s]"));
     int64_t groups = l->attr.groups, c = size_value(x->dim[1]), k = size_value(w->dim[0]);
     if (groups < 1 || c % groups || k % groups)
         return fail(SOL_EINVAL, "%lld groups do not divide %lld input and %lld output channels",
@@ -238,8 +249,15 @@ enum sol_status infer_conv(struct layer *l) {
         return fail(SOL_EINVAL, "weight %s expects %lld channels, input %s has %lld", SHAPE_TEXT(w),
                     (long long)(size_value(w->dim[1]) * groups), SHAPE_TEXT(x), (long long)c);
     TRY(check_bias(l));
-    int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
+    int64_t kernel[2] = {size_value(w->dim[x->rank - 2]), size_value(w->dim[x->rank - 1])};
     TRY(check_positive("kernel", kernel, 1));
+    if (x->rank == 5) {
+        struct size *planes = &l->out[0]->dim[2];
+        *planes = count_planes(l, size_value(w->dim[2]));
+        if (size_is(w->dim[2], 0) || (size_is_const(*planes) && size_value(*planes) < 1))
+            return fail(SOL_EINVAL, "a window of %lld planes does not fit into input %s",
+                        (long long)size_value(w->dim[2]), SHAPE_TEXT(x));
+    }
     return set_windows(l, kernel, w->dim[0]);
 }
 

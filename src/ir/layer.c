@@ -21,6 +21,7 @@ struct attr ir_default_attr(void) {
     struct attr a;
     memset(&a, 0, sizeof a); /* also padding bytes, since pass/cse.c compares bytes */
     for (int i = 0; i < 2; i++) a.kernel[i] = a.stride[i] = a.dilation[i] = 1;
+    a.depth[0] = a.depth[1] = 1;
     a.groups = a.step = 1;
     a.min = -(double)INFINITY;
     a.max = (double)INFINITY;

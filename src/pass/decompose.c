@@ -7,7 +7,7 @@
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
  * scale and shift depend on parameters only, so PREPACK computes them, once per version of the parameters. The other composites
- * are in decompose_norm.c, decompose_attention.c and decompose_transposed.c.
+ * are in decompose_norm.c, decompose_attention.c, decompose_transposed.c and decompose_volume.c.
  */
 #include "pass/decompose.h"
 
@@ -147,6 +147,7 @@ static struct tensor *decompose_extreme(struct model *m, const struct layer *l) 
 }
 
 static const struct pass_rule rules[] = {{LAYER_conv_transpose, decompose_conv_transpose},
+                                         {LAYER_conv, decompose_volume},
                                          {LAYER_batch_norm, decompose_batch_norm},
                                          {LAYER_layer_norm, decompose_layer_norm},
                                          {LAYER_rms_norm, decompose_rms_norm},

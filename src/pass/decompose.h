@@ -4,6 +4,7 @@
  *
  *   decompose.c: the table, batch_norm, softmax      decompose_norm.c: norms, reductions
  *   decompose_attention.c                             decompose_transposed.c: conv_transpose
+ *                                                     decompose_volume.c: conv of volumes
  */
 #ifndef SOL_DECOMPOSE_H
 #define SOL_DECOMPOSE_H
@@ -22,6 +23,10 @@ struct tensor *decompose_logsumexp(struct model *m, const struct layer *l);
 /* ---- decompose_transposed.c ---- */
 
 struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l);
+
+/* ---- decompose_volume.c ---- */
+
+struct tensor *decompose_volume(struct model *m, const struct layer *l);
 
 /* ---- decompose_attention.c ---- */
 

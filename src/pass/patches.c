@@ -30,8 +30,8 @@ enum { LEAST_OUTPUTS = 64 };
 
 /* Is it a convolution of floats that a linear layer could compute? */
 static bool is_plain_sum(const struct layer *l) {
-    return l->attr.groups == 1 && l->in[0]->dtype == SOL_F32 && !ir_is_constant(l->in[0]) &&
-           ir_is_constant(l->in[1]);
+    return l->attr.groups == 1 && l->in[0]->rank == 4 && l->in[0]->dtype == SOL_F32 &&
+           !ir_is_constant(l->in[0]) && ir_is_constant(l->in[1]);
 }
 
 /* ---- One window, or one pixel ---- */

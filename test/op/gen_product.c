@@ -11,11 +11,38 @@ int gen_random_image(struct gen *g, int c) {
                     -1, 1);
 }
 
+/* A convolution of volumes, sometimes depthwise. */
+static void gen_volume_case(struct gen *g, const char *kind) {
+    static const int counts[] = {1, 3, 8, 17, 32};
+    struct random *r = g->random;
+    const bool depthwise = random_one_in(r, 3);
+    const int groups = depthwise ? random_int(r, 2, 20) : random_one_in(r, 4) ? 2 : 1;
+    const int c = depthwise ? 1 : RANDOM_PICK(r, counts),
+              k = depthwise ? 1 : RANDOM_PICK(r, counts);
+    const int planes = random_int(r, 1, 3), rows = random_int(r, 1, 3),
+              columns = random_int(r, 1, 3);
+    const int64_t d = random_int(r, planes, 5), h = random_int(r, rows, 8),
+                  w = random_int(r, columns, 20);
+    const int in[3] = {
+        gen_leaf(g, false, 5, (int64_t[]){g->batch, c * groups, d, h, w}, -1, 1),
+        gen_leaf(g, true, 5, (int64_t[]){k * groups, c, planes, rows, columns}, -0.5f, 0.5f),
+        gen_leaf(g, true, 1, (int64_t[]){k * groups}, -1, 1)};
+    char text[128];
+    snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] depth=[%d,1,%d,%d] groups=%d",
+             random_int(r, 1, 2), random_int(r, 1, 2), rows / 2, columns / 2, random_int(r, 0, 1),
+             columns / 2, random_int(r, 1, 2), planes / 2, random_int(r, 0, 1), groups);
+    gen_output(g, gen_add(g, kind, random_int(r, 2, 3), in, text));
+}
+
 void gen_conv_case(struct gen *g, const char *kind, const char *attributes) {
     static const int counts[] = {1, 3, 8, 16, 17, 32, 58, 64},
                      group_counts[] = {1, 1, 1, 2, 3, 16, 17};
     struct random *r = g->random;
     (void)attributes;
+    if (random_one_in(g->random, 4)) {
+        gen_volume_case(g, kind);
+        return;
+    }
     int groups = RANDOM_PICK(r, group_counts), c = RANDOM_PICK(r, counts),
         k = RANDOM_PICK(r, counts);
     if (groups > 4) c = k = 1;

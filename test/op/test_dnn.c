@@ -127,9 +127,18 @@ static void choose_fusion(struct random *r, struct job *j) {
     p->act_max = random_float(r, 0, 1);
 }
 
+/* Points of a channel of x and of y, and of the window. */
+static int64_t points_in(const struct dnn_problem *p) {
+    return (int64_t)(p->kd ? p->d : 1) * p->h * p->w;
+}
+static int64_t points_out(const struct dnn_problem *p) {
+    return (int64_t)(p->kd ? p->od : 1) * p->oh * p->ow;
+}
+static int taps_of(const struct dnn_problem *p) { return (p->kd ? p->kd : 1) * p->kh * p->kw; }
+
 static int64_t count_products(const struct job *j) {
     const struct dnn_problem *p = &j->p;
-    return (int64_t)p->k_model * p->oh * p->ow * (p->c_model / p->groups) * p->kh * p->kw;
+    return (int64_t)p->k_model * points_out(p) * (p->c_model / p->groups) * taps_of(p);
 }
 
 static void choose_call(struct random *r, struct job *j) {
@@ -143,9 +152,9 @@ static void choose_call(struct random *r, struct job *j) {
     j->place = random_int(r, 0, 3);
     if (p->kind == DNN_LINEAR && count_products(j) < 20000) j->batch = random_int(r, 0, 300);
     if (p->kind == DNN_LINEAR) return; /* its tensors are dense */
-    j->x_gap = random_int(r, 0, 1) * p->h * p->w * (p->x_plain ? 1 : p->lanes);
-    j->y_gap = random_int(r, 0, 1) * p->oh * p->ow * (p->y_plain ? 1 : p->lanes);
-    j->residual_gap = random_int(r, 0, 1) * p->oh * p->ow * (p->residual_plain ? 1 : p->lanes);
+    j->x_gap = random_int(r, 0, 1) * points_in(p) * (p->x_plain ? 1 : p->lanes);
+    j->y_gap = random_int(r, 0, 1) * points_out(p) * (p->y_plain ? 1 : p->lanes);
+    j->residual_gap = random_int(r, 0, 1) * points_out(p) * (p->residual_plain ? 1 : p->lanes);
 }
 
 static const int channel_counts[] = {1, 3, 16, 17, 32, 58, 64};
@@ -206,6 +215,22 @@ static bool make_stem(struct random *r, struct job *j) {
     return choose_image(r, j, RANDOM_PICK(r, kernels), random_int(r, 1, 4));
 }
 
+/* A volume; kernels take plain ones. */
+static bool make_volume(struct random *r, struct job *j) {
+    struct dnn_problem *p = &j->p;
+    p->x_plain = p->y_plain = !random_one_in(r, 16);
+    p->d = random_int(r, 1, 6), p->kd = random_int(r, 1, 4), p->sd = random_int(r, 1, 3);
+    p->dd = random_one_in(r, 3) ? 2 : 1, p->pd = random_int(r, 0, 3);
+    const int room = p->d + p->pd + random_int(r, 0, 3) - p->dd * (p->kd - 1) - 1;
+    p->od = room / p->sd + 1;
+    if (random_one_in(r, 4)) p->groups = 2;
+    const bool depthwise = random_one_in(r, 4);
+    int c = depthwise ? 1 : random_int(r, 1, 20), k = depthwise ? 1 : random_int(r, 1, 40);
+    if (depthwise) p->groups = random_int(r, 1, 20);
+    choose_channels(r, j, c * p->groups, k * p->groups);
+    return choose_image(r, j, random_int(r, 1, 4), random_int(r, 1, 3)) && room >= 0;
+}
+
 static bool make_odd(struct random *r, struct job *j) {
     j->p.x_plain = random_one_in(r, 3);
     choose_channels(r, j, random_int(r, 1, 70), random_int(r, 1, 70));
@@ -235,13 +260,14 @@ static bool make_square(struct random *r, struct job *j, int kernel) {
 }
 
 static bool make_family(struct random *r, struct job *j) {
-    switch (random_int(r, 0, 7)) {
+    switch (random_int(r, 0, 8)) {
     case 0: return make_linear(r, j);
     case 1: return make_grouped(r, j);
     case 2: return make_stem(r, j);
     case 3: return make_odd(r, j);
     case 4: return make_square(r, j, 1);
     case 5: return make_transposed(r, j);
+    case 6: return make_volume(r, j);
     default: return make_square(r, j, 3);
     }
 }
@@ -309,7 +335,7 @@ static float *new_vector(struct random *r, struct data *d, int channels, const i
 /* Memory of y: NaN in samples, a mark in the gaps between them. */
 static float *new_output(struct data *d, const struct job *j) {
     const struct dnn_problem *p = &j->p;
-    int64_t image = (int64_t)p->k * p->oh * p->ow, stride = image + j->y_gap;
+    int64_t image = (int64_t)p->k * points_out(p), stride = image + j->y_gap;
     float *y =
         new_floats(d, j->batch ? j->batch * stride - j->y_gap : 0, p->y_plain ? j->place : 0, MARK);
     for (int64_t n = 0; n < j->batch; n++)
@@ -329,13 +355,13 @@ static void round_floats(float *at, int64_t n) {
 
 static void make_data(struct random *r, const struct job *j, struct data *d) {
     const struct dnn_problem *p = &j->p;
-    int64_t pixels = (int64_t)p->h * p->w, out = (int64_t)p->oh * p->ow;
+    int64_t pixels = points_in(p), out = points_out(p);
     d->x = new_images(r, d, j, p->c, p->c_map, p->x_plain, pixels, j->x_gap);
     d->weight =
-        new_random(r, d, (int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw, j->place);
+        new_random(r, d, (int64_t)p->k_model * (p->c_model / p->groups) * taps_of(p), j->place);
     if (j->rounded) {
         round_floats(d->x, j->batch ? j->batch * (p->c * pixels + j->x_gap) - j->x_gap : 0);
-        round_floats(d->weight, (int64_t)p->k_model * (p->c_model / p->groups) * p->kh * p->kw);
+        round_floats(d->weight, (int64_t)p->k_model * (p->c_model / p->groups) * taps_of(p));
     }
     if (p->bias) d->bias = new_vector(r, d, p->k, p->k_map);
     if (p->residual)
@@ -354,13 +380,15 @@ static void free_data(struct data *d) {
 /* ---- The naive loop ---- */
 
 /* P(x[n, c, row, col]) of struct dnn_problem (dnn/dnn.h); c counts stored channels. */
-static double read_x(const struct job *j, const struct data *d, int64_t n, int c, int64_t row,
-                     int64_t col) {
+static double read_x(const struct job *j, const struct data *d, int64_t n, int c, int64_t plane,
+                     int64_t row, int64_t col) {
     const struct dnn_problem *p = &j->p;
-    int64_t pixels = (int64_t)p->h * p->w;
+    int64_t pixels = points_in(p);
+    if (plane < 0 || (p->kd && plane >= p->d)) return 0;
     if (row < 0 || row >= p->h || col < 0 || col >= p->w) return 0;
     const float *image = d->x + n * (p->c * pixels + j->x_gap);
-    double v = (double)image[locate(p->lanes, p->x_plain, pixels, c, row * p->w + col)];
+    double v =
+        (double)image[locate(p->lanes, p->x_plain, pixels, c, (plane * p->h + row) * p->w + col)];
     return p->prologue ? fmax(v * d->scale[c] + d->shift[c], (double)p->prologue_min) : v;
 }
 
@@ -374,7 +402,7 @@ static int64_t find_source(bool transposed, int64_t at, int64_t step, int64_t pa
 static const float *find_weights(const struct dnn_problem *p, const float *weight, int64_t k,
                                  int64_t c) {
     const int64_t pair = p->transposed ? c * p->k_model + k : k * (p->c_model / p->groups) + c;
-    return weight + pair * p->kh * p->kw;
+    return weight + pair * taps_of(p);
 }
 
 /* The sum for model channel k at a pixel. *size becomes the root of the sum of squared
@@ -388,12 +416,14 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
         int model = p->c_map ? p->c_map[c] : c;
         if (model < first || model >= first + per_group) continue;
         const float *w = find_weights(p, d->weight, k, model - first);
-        for (int i = 0; i < p->kh * p->kw; i++) {
-            int64_t row =
-                find_source(p->transposed, pixel / p->ow, p->sh, p->pt, i / p->kw * p->dh);
+        for (int i = 0; i < taps_of(p); i++) {
+            const int64_t plane =
+                pixel / (p->oh * p->ow) * p->sd - p->pd + i / (p->kh * p->kw) * p->dd;
+            int64_t row = find_source(p->transposed, pixel / p->ow % p->oh, p->sh, p->pt,
+                                      i / p->kw % p->kh * p->dh);
             int64_t col =
                 find_source(p->transposed, pixel % p->ow, p->sw, p->pl, i % p->kw * p->dw);
-            double product = read_x(j, d, n, c, row, col) * w[i];
+            double product = read_x(j, d, n, c, plane, row, col) * w[i];
             sum += product;
             squares += product * product;
         }
@@ -410,7 +440,7 @@ static double clamp_output(const struct dnn_problem *p, double v) {
 
 static void compute_expected(const struct job *j, struct data *d) {
     const struct dnn_problem *p = &j->p;
-    int64_t out = (int64_t)p->oh * p->ow, residual_stride = p->k * out + j->residual_gap;
+    int64_t out = points_out(p), residual_stride = p->k * out + j->residual_gap;
     d->expected = calloc((size_t)(j->batch * p->k * out + 1), sizeof *d->expected);
     REQUIRE(d->expected);
     for (int64_t n = 0; n < j->batch; n++)
@@ -438,14 +468,14 @@ struct shown {
 static void negate(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_pixels) {
     const struct shown *shown = user;
     const struct dnn_problem *p = &shown->job->p;
-    int64_t lanes = p->kind == DNN_LINEAR ? 1 : p->lanes, out = (int64_t)p->oh * p->ow;
+    int64_t lanes = p->kind == DNN_LINEAR ? 1 : p->lanes, out = points_out(p);
     float *place = shown->call->y + n * shown->call->y_stride + (k_block * out + pixel) * lanes;
     for (int64_t i = 0; i < n_pixels * lanes; i++) place[i] = -place[i];
 }
 
 static void set_call(const struct job *j, struct data *d, float *y) {
     const struct dnn_problem *p = &j->p;
-    int64_t out = (int64_t)p->oh * p->ow;
+    int64_t out = points_out(p);
     d->call = (struct dnn_call){.x = d->x,
                                 .packed = d->packed,
                                 .weight = d->weight,
@@ -455,7 +485,7 @@ static void set_call(const struct job *j, struct data *d, float *y) {
                                 .shift = d->shift,
                                 .y = y,
                                 .batch = j->batch,
-                                .x_stride = (int64_t)p->c * p->h * p->w + j->x_gap,
+                                .x_stride = p->c * points_in(p) + j->x_gap,
                                 .y_stride = p->k * out + j->y_gap,
                                 .residual_stride = p->k * out + j->residual_gap};
 }
@@ -499,7 +529,7 @@ static void run_job(struct random *r, const struct dnn_plan *plan, struct job *j
 /* Largest error of the output, relative to scale_of_y; NaN counts as infinite. */
 static double measure_error(const struct job *j, const struct data *d) {
     const struct dnn_problem *p = &j->p;
-    int64_t out = (int64_t)p->oh * p->ow, stride = p->k * out + j->y_gap;
+    int64_t out = points_out(p), stride = p->k * out + j->y_gap;
     double worst = 0;
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
@@ -515,7 +545,7 @@ static double measure_error(const struct job *j, const struct data *d) {
 
 /* Are the gaps between samples unchanged, and have both runs given the same bits? */
 static bool is_tidy(const struct job *j, const struct data *d) {
-    int64_t image = (int64_t)j->p.k * j->p.oh * j->p.ow, stride = image + j->y_gap;
+    int64_t image = (int64_t)j->p.k * points_out(&j->p), stride = image + j->y_gap;
     for (int64_t n = 0; n + 1 < j->batch; n++)
         for (int64_t i = image; i < stride; i++)
             if (d->y[n * stride + i] != MARK) return false;
@@ -527,7 +557,7 @@ static bool is_tidy(const struct job *j, const struct data *d) {
  * Winograd adds the rounding errors of its transforms; F(4,3) has up to about ten times the error of
  * direct. 1e-5 is the limit in docs/numerics.md. Factors that are rounded to bf16 have errors of up to 2^-9 of their values. */
 static double find_allowed(const struct dnn_impl *impl, const struct job *j) {
-    double n = (double)(j->p.c_model / j->p.groups) * j->p.kh * j->p.kw;
+    double n = (double)(j->p.c_model / j->p.groups) * taps_of(&j->p);
     const bool loses_bits = j->p.factors == SOL_BF16 && (!j->rounded || j->p.prologue);
     return 3e-7 * sqrt(n) + 1e-6 + (impl->approximate ? 1e-5 : 0) + (loses_bits ? 0x1p-7 : 0);
 }
@@ -570,12 +600,13 @@ static void test_job(struct random *r, const struct dnn_impl *impl, const struct
 
 /* Does every window begin inside the image? */
 static bool reads_everywhere(const struct dnn_problem *p) {
+    if (p->kd && (p->pd > 0 || (p->od - 1) * p->sd >= p->d)) return false;
     return p->pt == 0 && p->pl == 0 && (p->oh - 1) * p->sh < p->h && (p->ow - 1) * p->sw < p->w;
 }
 
 static int64_t count_numbers(const struct job *j, const float *y) {
     const struct dnn_problem *p = &j->p;
-    int64_t out = (int64_t)p->oh * p->ow, stride = p->k * out + j->y_gap, n_numbers = 0;
+    int64_t out = points_out(p), stride = p->k * out + j->y_gap, n_numbers = 0;
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < out && !(p->k_map && p->k_map[k] < 0); i++)
@@ -589,7 +620,7 @@ static void test_nan(struct random *r, const struct dnn_impl *impl, const struct
     struct data d = {0};
     impl->plan(&plan);
     prepare_job(r, &plan, j, &d);
-    int64_t image = (int64_t)j->p.c * j->p.h * j->p.w;
+    int64_t image = j->p.c * points_in(&j->p);
     for (int64_t i = 0; i < j->batch * (image + j->x_gap) - j->x_gap; i++) d.x[i] = NAN;
     pack_weights(r, &plan, &d);
     run_tasks(&plan, j, &d, d.y, 1 << 20, false);

@@ -60,6 +60,18 @@
        "%3 = slice %2 axis=3 start=2 step=-1 shape=[3]\n"
        "%4 = permute %3 axes=[0,2,4,6,1,3,5]\n%5 = reshape %4 shape=[3,8,3,1]\n"
        "%6 = conv %0 %5 pad=[1,0,1,0]\noutput %6 \"y\"\n"},
+    {"decompose",
+     "%0 = input f32[$0,2,5,6,7] \"x\"\n%1 = param f32[4,1,2,3,3] \"w\"\n"
+     "%2 = conv %0 %1 stride=[2,1] depth=[2,3,1,0] groups=2\noutput %2 \"y\"\n",
+     "%0 = input f32[$0,2,5,6,7] \"x\"\n%1 = param f32[4,1,2,3,3] \"w\"\n"
+     "%2 = reshape %0 shape=[$0,2,5,42]\n%3 = pad %2 pad=[1,0,0,0]\n"
+     "%4 = reshape %3 shape=[$0,2,6,6,7]\n%5 = slice %4 axis=2 step=2 shape=[2]\n"
+     "%6 = reshape %5 shape=[$0,2,1,2,6,7]\n%7 = slice %4 axis=2 start=3 step=2 shape=[2]\n"
+     "%8 = reshape %7 shape=[$0,2,1,2,6,7]\n%9 = concat %6 %8 axis=2\n"
+     "%10 = reshape %9 shape=[$0,4,2,6,7]\n%11 = permute %10 axes=[0,2,1,3,4]\n"
+     "%12 = reshape %11 shape=[2*$0,4,6,7]\n%13 = reshape %1 shape=[4,2,3,3]\n"
+     "%14 = conv %12 %13 stride=[2,1] groups=2\n%15 = reshape %14 shape=[$0,2,4,2,5]\n"
+     "%16 = permute %15 axes=[0,2,1,3,4]\noutput %16 \"y\"\n"},
     {"compose",
      QKV "%3 = permute %1 axes=[0,1,3,2]\n%4 = matmul %0 %3\n%5 = scalar value=2.0\n"
          "%6 = div %4 %5\n%7 = softmax %6 axis=3\n%8 = matmul %7 %2\noutput %8 \"y\"\n",

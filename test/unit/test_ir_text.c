@@ -176,6 +176,11 @@ static const char *write_every_layer(void) {
              "  %%%d = conv_transpose %%6 %%3 %%4 stride=[2,3] dilation=[1,2] pad=[1,2,0,1] "
              "output_pad=[1,0] groups=4\n",
              n++);
+    text_add(&text,
+             "  %%%d = param f32[3,4,2,1,1] \"\"\n"
+             "  %%%d = reshape %%0 shape=[$0,4,1,8,8]\n  %%%d = conv %%%d %%%d depth=[2,3,1,4]\n",
+             n, n + 1, n + 2, n + 1, n);
+    n += 3;
     text_add(&text, "  %%%d = attention %%0 %%0 %%0 %%0 scale=0.5 softcap=2.5 causal=true\n", n++);
     text_add(&text, "  %%%d, %%%d = host @1 f32[$0,2*$1] i64[] %%0 %%2 pure=true # \"net:1\"\n", n,
              n + 1);

@@ -26,6 +26,7 @@ static const struct row {
 #define ANY      F | I | B, "T", ""
 #define GIVES(t) F | I | B, t, ""
     {"T[1,4,3,3] T[4,4,1,1] T[4]", "conv", NUMBERS},
+    {"T[1,4,2,3,3] T[4,4,2,1,1] T[4]", "conv", NUMBERS},
     {"T[2,3] T[4,3] T[4]", "linear", NUMBERS},
     {"T[2,3] T[3,2]", "matmul", NUMBERS},
     {"T[2,3] T[3] T[3] T[3] T[3]", "batch_norm", FLOATS},

@@ -1,7 +1,6 @@
 """A part of the table of ATen ops (ops.py): convolutions and pools of volumes [n,c,d,h,w], largest values with their positions.
 
-Layers know rows and columns only. The windows along the depth d become channels of a convolution of images; a pool of windows
-is a pool of images, then one along the depth: a largest value or a mean over a box is one over each dim in turn. The table and
+Of these layers only conv knows a depth. A pool of windows is a pool of images, then one along the depth: a largest value or a mean over a box is one over each dim in turn. The table and
 its conventions are those of ops.py.
 """
 
@@ -45,14 +44,25 @@ def _pads(padding, kernel, dilation):
 
 def conv3d(b, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1, out=None):
     return _batched(
-        b, x, lambda x5: _conv_images(b, x5, weight, bias, stride, padding, dilation, groups)
+        b, x, lambda x5: _conv_volumes(b, x5, weight, bias, stride, padding, dilation, groups)
     )
 
 
-def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
-    """Channel c * depth + i of the images is number i of the depth's window of channel c; so are the weight's dims joined."""
+def _conv_volumes(b, x, weight, bias, stride, padding, dilation, groups):
     stride, dilation, kernel = _triple(stride), _triple(dilation), weight.shape[2:]
     before, behind = _pads(padding, kernel, dilation)
+    if not weight.constant:
+        return _conv_images(b, x, weight, bias, stride, (before, behind), dilation, groups)
+    inputs = [weight] if bias is None else [weight, bias]
+    depth = [stride[0], dilation[0], before[0], behind[0]]
+    window = {"stride": stride[1:], "pad": before[1:] + behind[1:], "dilation": dilation[1:]}
+    return b.layer("conv", x, *inputs, groups=groups, depth=depth, **window)
+
+
+def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
+    """For a computed weight. Channel c * depth + i of the images is number i of the depth's window of channel c; so are the weight's dims joined."""
+    before, behind = padding
+    kernel = weight.shape[2:]
     x = _pad_depth(b, x, before[0], behind[0])
     n, c, _, h, w = x.shape
     windows, depth = _windows(b, x, kernel[0], stride[0], dilation[0])
@@ -61,15 +71,9 @@ def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
         b.layer("permute", images, axes=[0, 2, 1, 3, 4]), (n * depth, c * kernel[0], h, w)
     )
     flat = b.reshape(weight, (weight.shape[0], weight.shape[1] * kernel[0], *kernel[1:]))
-    if not weight.constant:
-        y = ops_window.conv(
-            b, images, flat, bias, stride[1:], before[1:] + behind[1:], dilation[1:], groups
-        )
-        y = b.reshape(y, (n, depth, *y.shape[1:]))
-        return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
-    inputs = [flat] if bias is None else [flat, bias]
-    attributes = {"stride": stride[1:], "pad": before[1:] + behind[1:], "dilation": dilation[1:]}
-    y = b.layer("conv", images, *inputs, groups=groups, **attributes)
+    y = ops_window.conv(
+        b, images, flat, bias, stride[1:], before[1:] + behind[1:], dilation[1:], groups
+    )
     y = b.reshape(y, (n, depth, *y.shape[1:]))
     return b.layer("permute", y, axes=[0, 2, 1, 3, 4])
 

@@ -30,16 +30,33 @@ static void set_sum(const struct layer_call *c, int64_t i, struct sum sum) {
 static struct sum convolve_point(const struct layer_call *c, const struct shape *xs,
                                  const struct shape *ws, int64_t x, int64_t w, const int64_t *at) {
     const struct attr *a = c->attr;
+    const int rows = xs->rank - 2, columns = xs->rank - 1;
     struct sum sum = {0};
     for (int64_t k = 0; k < ws->dim[1]; k++)
-        for (int64_t r = 0; r < ws->dim[2]; r++)
-            for (int64_t s = 0; s < ws->dim[3]; s++) {
-                int64_t i = at[2] * a->stride[0] - a->pad[0] + r * a->dilation[0];
-                int64_t j = at[3] * a->stride[1] - a->pad[1] + s * a->dilation[1];
-                if (i < 0 || i >= xs->dim[2] || j < 0 || j >= xs->dim[3]) continue;
-                add_product(&sum, c, x + k * xs->stride[1] + i * xs->stride[2] + j,
-                            w + k * ws->stride[1] + r * ws->stride[2] + s);
+        for (int64_t r = 0; r < ws->dim[rows]; r++)
+            for (int64_t s = 0; s < ws->dim[columns]; s++) {
+                int64_t i = at[rows] * a->stride[0] - a->pad[0] + r * a->dilation[0];
+                int64_t j = at[columns] * a->stride[1] - a->pad[1] + s * a->dilation[1];
+                if (i < 0 || i >= xs->dim[rows] || j < 0 || j >= xs->dim[columns]) continue;
+                add_product(&sum, c, x + k * xs->stride[1] + i * xs->stride[rows] + j,
+                            w + k * ws->stride[1] + r * ws->stride[rows] + s);
             }
+    return sum;
+}
+
+/* One output of a convolution of volumes: the sum over the planes of the kernel. */
+static struct sum convolve_planes(const struct layer_call *c, const struct shape *xs,
+                                  const struct shape *ws, int64_t x, int64_t w, const int64_t *at) {
+    const int64_t *depth = c->attr->depth;
+    struct sum sum = {0};
+    for (int64_t q = 0; q < ws->dim[2]; q++) {
+        const int64_t plane = at[2] * depth[0] - depth[2] + q * depth[1];
+        if (plane < 0 || plane >= xs->dim[2]) continue;
+        const struct sum part =
+            convolve_point(c, xs, ws, x + plane * xs->stride[2], w + q * ws->stride[2], at);
+        sum.real += part.real;
+        sum.whole = REF_WRAP(sum.whole, +, part.whole);
+    }
     return sum;
 }
 
@@ -49,7 +66,8 @@ void ref_eval_conv(const struct layer_call *c) {
     for (int64_t i = 0; i < c->shape.n; i++) {
         int64_t k = at[1], group = k / k_per_group;
         int64_t x = at[0] * xs.stride[0] + group * ws.dim[1] * xs.stride[1];
-        struct sum sum = convolve_point(c, &xs, &ws, x, k * ws.stride[0], at);
+        struct sum sum =
+            (xs.rank == 5 ? convolve_planes : convolve_point)(c, &xs, &ws, x, k * ws.stride[0], at);
         if (c->layer->n_in > 2) add_element(&sum, c, 2, k);
         set_sum(c, i, sum);
         ref_step_point(&c->shape, at);
