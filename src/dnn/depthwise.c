@@ -61,32 +61,41 @@ static int64_t count_rows(const struct dnn_problem *p, int64_t n) {
 /* Rows of y whose panel fits, but at least as many as make few rows of x be copied twice; then chunks of nearly equal size. */
 static void set_rows(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t fit = (PANEL_SIZE / row_size(plan) - count_rows(p, 1)) / p->sh + 1;
+    const int64_t size = row_size(plan) * plan->param[DEPTHWISE_KD];
+    const int64_t fit = (PANEL_SIZE / size - count_rows(p, 1)) / p->sh + 1;
     const int64_t least = 4 * plan->param[DEPTHWISE_ROW_STEP] + count_rows(p, 1) / p->sh;
     const int64_t chunks = ceil_div(p->oh, max_i64(fit, least));
     plan->param[DEPTHWISE_ROWS] = ceil_div(p->oh, chunks);
     plan->param[DEPTHWISE_CHUNKS] = ceil_div(p->oh, plan->param[DEPTHWISE_ROWS]);
+    plan->param[DEPTHWISE_PLANE] = count_rows(p, plan->param[DEPTHWISE_ROWS]) *
+                                   plan->param[DEPTHWISE_PHASES] * plan->param[DEPTHWISE_PHASE];
 }
 
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const double images = (double)max_i64(1, p->batch_hint) * p->c, pixels = (double)p->oh * p->ow;
+    const double pixels = (double)p->oh * p->ow;
+    int64_t *param = plan->param;
+    param[DEPTHWISE_D] = max_i64(1, p->d), param[DEPTHWISE_OD] = max_i64(1, p->od);
+    param[DEPTHWISE_KD] = max_i64(1, p->kd);
+    const double planes = (double)max_i64(1, p->batch_hint) * p->c * (double)param[DEPTHWISE_OD];
     set_runs(plan);
     set_panel(plan);
     set_rows(plan);
     plan->packed_size = 0;
-    plan->scratch_size = (size_t)(plan->param[DEPTHWISE_OFFSETS] +
-                                  count_rows(p, plan->param[DEPTHWISE_ROWS]) * row_size(plan));
+    plan->scratch_size =
+        (size_t)(param[DEPTHWISE_OFFSETS] +
+                 param[DEPTHWISE_KD] * param[DEPTHWISE_PLANE] * (int64_t)sizeof(float));
     const double lanes = (double)round_up(p->ow, p->lanes) / p->ow;
-    const double multiply =
-        2 * pixels * lanes * p->kh * p->kw / (efficiency * dnn_flops_per_s(plan->kernels));
-    const double move = sizeof(float) * ((double)p->h * p->w + pixels) / cache_bytes_per_s;
+    const double multiply = 2 * pixels * lanes * (double)param[DEPTHWISE_KD] * p->kh * p->kw /
+                            (efficiency * dnn_flops_per_s(plan->kernels));
+    const double read = (double)param[DEPTHWISE_KD] * p->h * p->w;
+    const double move = sizeof(float) * (read + pixels) / cache_bytes_per_s;
     plan->cost =
-        images * (multiply + move + (double)plan->param[DEPTHWISE_CHUNKS] * task_s) / p->threads;
+        planes * (multiply + move + (double)plan->param[DEPTHWISE_CHUNKS] * task_s) / p->threads;
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
-    return batch * plan->problem.c * plan->param[DEPTHWISE_CHUNKS];
+    return batch * plan->problem.c * plan->param[DEPTHWISE_OD] * plan->param[DEPTHWISE_CHUNKS];
 }
 
 DNN_RUN(depthwise)
@@ -95,4 +104,5 @@ const struct dnn_impl dnn_depthwise = {.name = "depthwise",
                                        .refuse = refuse,
                                        .plan = make_plan,
                                        .n_tasks = n_tasks,
-                                       .run = run_depthwise};
+                                       .run = run_depthwise,
+                                       .volumes = true};

@@ -1,7 +1,7 @@
 /*
  * Depthwise convolutions of plain images: the computation of tasks, compiled once per instruction set.
  *
- *   run/exec.c -> dnn_run_depthwise, on a range of tasks -> fill_panel, run_rows -> run_tile -> multiply
+ *   run/exec.c -> dnn_run_depthwise, on a range of tasks -> fill_plane, run_rows -> run_tile -> multiply
  *
  * depthwise.h explains panels, tiles and runs. The last tile of a row, and the last rows of a task, begin earlier instead of being
  * narrower, and compute some points of y again: to the same bits.
@@ -112,14 +112,14 @@ static multiply_fn *const runs[3][DEPTHWISE_RUN + 1] = {SIMD_UP_TO(7, ENTRY)};
 
 /* ---- Panel ---- */
 
-/* A task: rows [row, row + n_rows) of one channel. */
+/* A task: rows [row, row + n_rows) of a plane of one channel. */
 struct work {
     const struct dnn_plan *plan;
     float *panel;
     const int64_t *offset;
     const float *x, *weight; /* of the channel */
     float *y, bias;
-    int64_t row, n_rows;
+    int64_t plane, row, n_rows;
     /* What each tile prefetches: the rows of x behind those of the panel, which the next task reads. Else memory would wait for the
      * products, and the products for memory. */
     const float *ahead;
@@ -165,16 +165,27 @@ static void fill_row(const struct dnn_plan *plan, const float *x, float *to) {
     }
 }
 
-/* Fills the panel, which holds zeros and rows of earlier tasks. If a task has all rows of y, the same rows lie outside of the image. */
-static void fill_panel(const struct work *work) {
+/* Plane `q` of those that the task reads; it may lie outside of x. */
+static int64_t find_plane(const struct work *work, int64_t q) {
+    const struct dnn_problem *p = &work->plan->problem;
+    return work->plane * p->sd - p->pd + q * p->dd;
+}
+
+/* Fills a plane of the panel, which holds zeros and rows of earlier tasks. If a task has all rows of y, the same rows lie outside of the
+ * image. */
+static void fill_plane(const struct work *work, int64_t q) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t line = work->plan->param[DEPTHWISE_PHASES] * work->plan->param[DEPTHWISE_PHASE];
     const int64_t n = (work->n_rows - 1) * p->sh + (int64_t)(p->kh - 1) * p->dh + 1;
-    float *to = work->panel;
+    const int64_t plane = find_plane(work, q);
+    const bool exists = plane >= 0 && plane < work->plan->param[DEPTHWISE_D];
+    const float *x = work->x + (exists ? plane : 0) * p->h * p->w;
+    float *to = work->panel + q * work->plan->param[DEPTHWISE_PLANE];
     for (int64_t i = 0; i < n; i++, to += line) {
         const int64_t row = work->row * p->sh + i - p->pt;
-        if (row >= 0 && row < p->h) fill_row(work->plan, work->x + row * p->w, to);
-        else if (work->plan->param[DEPTHWISE_CHUNKS] > 1) memset(to, 0, (size_t)line * sizeof *to);
+        if (exists && row >= 0 && row < p->h) fill_row(work->plan, x + row * p->w, to);
+        else if (!exists || work->plan->param[DEPTHWISE_CHUNKS] > 1)
+            memset(to, 0, (size_t)line * sizeof *to);
     }
 }
 
@@ -182,13 +193,37 @@ static void fill_panel(const struct work *work) {
 
 #define LINE 16 /* floats of a cache line */
 
-/* Divides the rows of x that the next task reads among the tiles of this one. */
+/* Divides the rows of x that the next task reads among the tiles of this one: of the last plane, as it has read the others. */
 static void plan_ahead(struct work *work) {
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t rows = work->n_rows * p->sh, behind = (work->row + work->n_rows) * p->sh;
     const int64_t tiles = ceil_div(work->n_rows, TALL) * ceil_div(p->ow, LANES);
-    work->ahead = work->x + min_i64(behind, p->h) * p->w;
+    const int64_t *param = work->plan->param;
+    const int64_t last = find_plane(work, param[DEPTHWISE_KD] - 1);
+    const int64_t plane = max_i64(0, min_i64(last, param[DEPTHWISE_D] - 1));
+    work->ahead = work->x + (plane * p->h + min_i64(behind, p->h)) * p->w;
     work->n_ahead = ceil_div(min_i64(rows, p->h) * p->w, tiles * LINE);
+}
+
+/* Adds the products of plane `q` of the kernel to a tile. */
+static void run_plane(const struct work *work, int64_t q, int64_t row, int64_t column,
+                      enum shape shape, struct tile *tile, vec *sums) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t *param = work->plan->param, step = param[DEPTHWISE_RUN_STEP];
+    const int64_t line = param[DEPTHWISE_PHASES] * param[DEPTHWISE_PHASE];
+    const float *panel = work->panel + q * param[DEPTHWISE_PLANE] + column;
+    const bool is_last = q + 1 == param[DEPTHWISE_KD];
+    for (int64_t first = 0; first < step && first < p->kh; first++)
+        for (int64_t r = first, n; r < p->kh; r += n * step) {
+            n = step == 1 ? p->kh - r : ceil_div(p->kh - r, step);
+            n = min_i64(param[DEPTHWISE_MOST], n);
+            tile->x = panel + (row * p->sh + r * p->dh) * line;
+            tile->weight = work->weight + (q * p->kh + r) * p->kw;
+            tile->is_last =
+                is_last && r + n * step >= p->kh && (first + 1 == step || first + 1 == p->kh);
+            runs[shape][n](tile, sums);
+            tile->is_first = false;
+        }
 }
 
 /* Computes a tile, whose first row is number `row` of the task. */
@@ -209,16 +244,8 @@ static void run_tile(struct work *work, int64_t row, int64_t column, enum shape 
     vec sums[TALL * ROW_WIDE];
     for (int64_t i = 0; i < work->n_ahead; i++, work->ahead += LINE)
         __builtin_prefetch(work->ahead, 0, 2);
-    for (int64_t first = 0; first < step && first < p->kh; first++)
-        for (int64_t r = first, n; r < p->kh; r += n * step) {
-            n = step == 1 ? p->kh - r : ceil_div(p->kh - r, step);
-            n = min_i64(param[DEPTHWISE_MOST], n);
-            tile.x = work->panel + (row * p->sh + r * p->dh) * line + column;
-            tile.weight = work->weight + r * p->kw;
-            tile.is_last = r + n * step >= p->kh && (first + 1 == step || first + 1 == p->kh);
-            runs[shape][n](&tile, sums);
-            tile.is_first = false;
-        }
+    for (int64_t q = 0; q < param[DEPTHWISE_KD]; q++)
+        run_plane(work, q, row, column, shape, &tile, sums);
 }
 
 /* Computes one row of tiles. */
@@ -256,22 +283,25 @@ dnn_run_fn ISA_NAME(dnn_run_depthwise);
 void ISA_NAME(dnn_run_depthwise)(const struct dnn_plan *plan, const struct dnn_call *call,
                                  void *scratch, int64_t begin, int64_t end) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t chunks = plan->param[DEPTHWISE_CHUNKS], rows = plan->param[DEPTHWISE_ROWS];
-    const int64_t x_plane = (int64_t)p->h * p->w, y_plane = (int64_t)p->oh * p->ow;
+    const int64_t *param = plan->param;
+    const int64_t chunks = param[DEPTHWISE_CHUNKS], rows = param[DEPTHWISE_ROWS];
+    const int64_t planes = param[DEPTHWISE_OD], plane = (int64_t)p->oh * p->ow;
+    const int64_t volume = param[DEPTHWISE_D] * p->h * p->w;
     struct work work = {.plan = plan,
                         .offset = scratch,
                         .panel = (float *)((char *)scratch + plan->param[DEPTHWISE_OFFSETS])};
     fill_offsets(plan, scratch);
     memset(work.panel, 0, plan->scratch_size - (size_t)plan->param[DEPTHWISE_OFFSETS]);
     for (int64_t task = begin; task < end; task++) {
-        const int64_t c = task / chunks % p->c, n = task / chunks / p->c;
+        const int64_t c = task / chunks / planes % p->c, n = task / chunks / planes / p->c;
+        work.plane = task / chunks % planes;
         work.row = task % chunks * rows;
         work.n_rows = min_i64(rows, p->oh - work.row);
-        work.x = call->x + n * call->x_stride + c * x_plane;
-        work.y = call->y + n * call->y_stride + c * y_plane;
-        work.weight = call->weight + c * p->kh * p->kw;
+        work.x = call->x + n * call->x_stride + c * volume;
+        work.y = call->y + n * call->y_stride + (c * planes + work.plane) * plane;
+        work.weight = call->weight + c * param[DEPTHWISE_KD] * p->kh * p->kw;
         work.bias = call->bias ? call->bias[c] : 0;
-        fill_panel(&work);
+        for (int64_t q = 0; q < param[DEPTHWISE_KD]; q++) fill_plane(&work, q);
         plan_ahead(&work);
         run_task(&work);
     }

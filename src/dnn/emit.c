@@ -61,12 +61,13 @@ bool dnn_supports(const struct layer *conv, int lanes) {
            share_block(ir_group_size(conv, conv->in[0]), ir_group_size(conv, conv->out[0]), lanes);
 }
 
-/* Without blocks, lanes are pixels of a row, which should fill a vector. x must be plain, too. */
+/* Without blocks, lanes are pixels of a row, which should fill a vector. x must be plain, too. Volumes have no blocks at all. */
 static bool is_plain_depthwise(const struct layer *conv, int lanes) {
-    const struct size groups = size_const(conv->attr.groups), width = conv->out[0]->dim[3];
-    return size_equal(groups, conv->in[0]->dim[1]) && size_equal(groups, conv->out[0]->dim[1]) &&
-           conv->in[0]->rank == 4 && ir_is_input(conv->in[0]) &&
-           (!size_is_const(width) || size_value(width) >= lanes) &&
+    const struct tensor *x = conv->in[0], *y = conv->out[0];
+    const struct size groups = size_const(conv->attr.groups), width = y->dim[y->rank - 1];
+    const bool is_wide = !size_is_const(width) || size_value(width) >= lanes;
+    return size_equal(groups, x->dim[1]) && size_equal(groups, y->dim[1]) &&
+           (x->rank == 5 || (is_wide && ir_is_input(x))) &&
            conv->attr.stride[1] <= DEPTHWISE_MAX_STRIDE &&
            !env_has(ENV_SOL_DISABLE, dnn_depthwise.name);
 }
@@ -76,8 +77,8 @@ bool dnn_writes_plain(const struct layer *conv, int lanes) {
     const struct attr *a = &conv->attr;
     const struct tensor *x = conv->in[0], *w = conv->in[1];
     if (conv->kind != LAYER_conv || x->dtype != SOL_F32) return false;
-    if (is_plain_depthwise(conv, lanes)) return true;
     if (x->rank == 5 && !size_is_const(x->dim[2])) return false;
+    if (is_plain_depthwise(conv, lanes)) return true;
     const bool is_square =
         a->groups == 1 && size_is(w->dim[x->rank - 2], 3) && size_is(w->dim[x->rank - 1], 3);
     const int64_t channels = size_value(w->dim[1]) * (x->rank == 5 ? size_value(w->dim[2]) : 1);
