@@ -45,7 +45,10 @@ static void set_panel(struct dnn_plan *plan) {
     int64_t *param = plan->param;
     const int64_t reach = (int64_t)(p->kw - 1) * p->dw;
     param[DEPTHWISE_PHASES] = p->dw == 1 ? min_i64(p->kw, p->sw) : p->sw;
-    param[DEPTHWISE_PHASE] = round_up(max_i64(p->ow, p->lanes) + reach / p->sw, p->lanes);
+    const int64_t read = max_i64(p->ow, p->lanes) + reach / p->sw;
+    /* The image's columns of a phase, as whole vectors behind the padding. */
+    const int64_t copied = round_up(ceil_div(p->w, p->sw), p->lanes) + ceil_div(p->pl, p->sw);
+    param[DEPTHWISE_PHASE] = p->sw == 2 ? max_i64(read, copied) : round_up(read, p->lanes);
     param[DEPTHWISE_OFFSETS] = round_up(p->kw * (int64_t)sizeof(int64_t), 64);
 }
 

@@ -148,10 +148,34 @@ static void copy_even(const float *from, float *to, int64_t n) {
     store_some(to + i, pick_lanes(a, b, ALL_LANES(EVEN, 0)), n - i);
 }
 
+#define ODD(bit, l) (2 * (l) + 1 + (bit))
+
+/* Copies a row of the image by two phases: each vector is loaded once for both. There is room for whole vectors, and lanes behind the
+ * image are zero. */
+INLINE void split_row(const struct dnn_problem *p, int64_t phase, const float *x, float *to) {
+    const int64_t parity = p->pl & 1, before = p->pl >> 1, vectors = p->w / (2 * LANES);
+    float *even = to + parity * phase + before, *odd = to + (1 - parity) * phase + before + parity;
+    for (int64_t i = 0; i < vectors; i++, x += 2 * LANES, even += LANES, odd += LANES) {
+        const vec a = vec_load(x), b = vec_load(x + LANES);
+        vec_store(even, pick_lanes(a, b, ALL_LANES(EVEN, 0)));
+        vec_store(odd, pick_lanes(a, b, ALL_LANES(ODD, 0)));
+    }
+    const int64_t left = p->w - vectors * 2 * LANES;
+    if (!left) return;
+    const vec a = left < LANES ? load_some(x, left) : vec_load(x);
+    const vec b = left > LANES ? load_some(x + LANES, left - LANES) : (vec){0};
+    vec_store(even, pick_lanes(a, b, ALL_LANES(EVEN, 0)));
+    vec_store(odd, pick_lanes(a, b, ALL_LANES(ODD, 0)));
+}
+
 /* Copies a row of the image. The columns outside of it stay zero. */
 static void fill_row(const struct dnn_plan *plan, const float *x, float *to) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t n = plan->param[DEPTHWISE_PHASE];
+    if (p->sw == 2 && plan->param[DEPTHWISE_PHASES] == 2) {
+        split_row(p, n, x, to);
+        return;
+    }
     for (int64_t phase = 0; phase < plan->param[DEPTHWISE_PHASES]; phase++, to += n) {
         const int64_t column = phase - p->pl;
         const int64_t begin = column < 0 ? (p->sw == 1 ? -column : ceil_div(-column, p->sw)) : 0;
