@@ -29,6 +29,7 @@
     X(bind_h, "src/run/bind.h", "", 0)                                                       \
     X(micro_batch_h, "src/run/micro_batch.h", "", 0)                                         \
     X(pool_h, "src/run/pool.h", "", 0)                                                       \
+    X(phase_h, "src/run/phase.h", "", 0)                                                     \
     X(packs_h, "src/run/packs.h", "", 0)                                                     \
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
     X(copy_form_h, "src/run/copy_form.h", "", 0)                                             \
