@@ -147,7 +147,7 @@ static bool may_follow(struct clustering *c, const struct cluster *e, const stru
 /* The operand of a pointwise layer that is no constant; the first one of several. */
 static struct tensor *find_operand(const struct layer *l) {
     for (int i = 0; i < l->n_in; i++)
-        if (!l->in[i]->is_constant) return l->in[i];
+        if (!ir_is_constant(l->in[i])) return l->in[i];
     return l->in[0];
 }
 
