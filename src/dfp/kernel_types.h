@@ -193,45 +193,61 @@ SOL_ELEMENT(u8, uint8_t, int32_t)
 
 /* ---- Vectors. Functions that are not inlined keep the C compiler's time short. ---- */
 
-/* truth_x converts halves of masks, and SELECT_x masks of floats, as compilers convert whole vectors of i64 element by element. */
-typedef int32_t half_mask __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
-#define SOL_VECTOR(s, T, M)                                                                       \
+/* Vectors of 8-byte values fill two registers. Compilers compare and convert such vectors element by element, but not their halves: so
+ * these functions compute PARTS parts. */
+#define SOL_COMPARE(name, s, test, PARTS)                                                         \
+    static inline vec name##_##s(vec_##s a, vec_##s b) {                                          \
+        ivec all;                                                                                 \
+        for (int h = 0; h < PARTS; h++) {                                                         \
+            const part_##s x = ((part_##s *)&a)[h], y = ((part_##s *)&b)[h];                      \
+            ((truth_##s *)&all)[h] = __builtin_convertvector(test, truth_##s);                    \
+        }                                                                                         \
+        return (vec)(all & (ivec)splat(1.0f));                                                    \
+    }
+/* y where `test` holds, else x */
+#define SOL_CHOOSE(name, s, test, PARTS)                                                          \
+    static inline vec_##s name##_##s(vec_##s a, vec_##s b) {                                      \
+        for (int h = 0; h < PARTS; h++) {                                                         \
+            const part_##s x = ((part_##s *)&a)[h], y = ((part_##s *)&b)[h];                      \
+            const bits_of_##s mask = test;                                                        \
+            ((part_##s *)&a)[h] =                                                                 \
+                (part_##s)(((bits_of_##s)y & mask) | ((bits_of_##s)x & ~mask));                   \
+        }                                                                                         \
+        return a;                                                                                 \
+    }
+#define SOL_VECTOR(s, T, M, PARTS)                                                                \
     typedef T vec_##s __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias)); \
     typedef M mask_##s                                                                            \
         __attribute__((vector_size(sizeof(T) * LANES), aligned(sizeof(T)), may_alias));           \
-    typedef M half_##s                                                                            \
-        __attribute__((vector_size(sizeof(T) * LANES / 2), aligned(sizeof(T)), may_alias));       \
+    typedef T part_##s                                                                            \
+        __attribute__((vector_size(sizeof(T) * LANES / PARTS), aligned(sizeof(T)), may_alias));   \
+    typedef M bits_of_##s                                                                         \
+        __attribute__((vector_size(sizeof(T) * LANES / PARTS), aligned(sizeof(T)), may_alias));   \
+    typedef int32_t truth_##s                                                                     \
+        __attribute__((vector_size(4 * LANES / PARTS), aligned(4), may_alias));                   \
     static inline vec_##s splat_##s(T x) { return x - (vec_##s){0}; }                             \
     static inline vec_##s pick_##s(mask_##s mask, vec_##s a, vec_##s b) {                         \
         return (vec_##s)(((mask_##s)a & mask) | ((mask_##s)b & ~mask));                           \
     }                                                                                             \
-    static inline vec truth_##s(mask_##s mask) {                                                  \
-        ivec all;                                                                                 \
-        for (int h = 0; h < 2; h++)                                                               \
-            ((half_mask *)&all)[h] = __builtin_convertvector(((half_##s *)&mask)[h], half_mask);  \
-        return (vec)(all & (ivec)splat(1.0f));                                                    \
+    SOL_COMPARE(LESS, s, x < y, PARTS)                                                            \
+    SOL_COMPARE(EQUAL, s, x == y, PARTS)                                                          \
+    static inline vec TRUTH_##s(vec_##s a) {                                                      \
+        return splat(1.0f) - EQUAL_##s(a, splat_##s(0));                                          \
     }                                                                                             \
-    static inline vec LESS_##s(vec_##s a, vec_##s b) { return truth_##s(a < b); }                 \
-    static inline vec EQUAL_##s(vec_##s a, vec_##s b) { return truth_##s(a == b); }               \
-    static inline vec TRUTH_##s(vec_##s a) { return truth_##s(a != splat_##s(0)); }               \
     static inline vec_##s SELECT_##s(vec c, vec_##s a, vec_##s b) {                               \
         return pick_##s(__builtin_convertvector(c != splat(0.0f), mask_##s), a, b);               \
     }                                                                                             \
-    static inline vec_##s MAX_##s(vec_##s a, vec_##s b) {                                         \
-        return pick_##s((b > a) | (b != b), b, a);                                                \
-    }                                                                                             \
-    static inline vec_##s MIN_##s(vec_##s a, vec_##s b) {                                         \
-        return pick_##s((b < a) | (b != b), b, a);                                                \
-    }                                                                                             \
+    SOL_CHOOSE(MAX, s, (y > x) | (y != y), PARTS)                                                 \
+    SOL_CHOOSE(MIN, s, (y < x) | (y != y), PARTS)                                                 \
     static inline vec_##s keep_part_##s(vec_##s v, int n, T neutral) {                            \
         vec_##s r = splat_##s(neutral);                                                           \
         for (int l = 0; l < LANES; l++)                                                           \
             if (l < n) r[l] = v[l];                                                               \
         return r;                                                                                 \
     }
-SOL_VECTOR(f64, double, int64_t)
-SOL_VECTOR(i32, int32_t, int32_t)
-SOL_VECTOR(i64, int64_t, int64_t)
+SOL_VECTOR(f64, double, int64_t, 2)
+SOL_VECTOR(i32, int32_t, int32_t, 1)
+SOL_VECTOR(i64, int64_t, int64_t, 2)
 static inline vec TRUTH_f32(vec a) { return (vec)((ivec)splat(1.0f) & (a != splat(0.0f))); }
 
 #define SOL_VECTOR_INTEGER(s, U)                                                                   \
@@ -277,8 +293,101 @@ static inline vec ROUND(vec a) { return __builtin_ia32_roundps256(a, 0); }
 SOL_EACH1(FLOOR, , vec)
 SOL_EACH1(ROUND, , vec)
 #endif
-SOL_EACH1(SIN, , vec)
-SOL_EACH1(COS, , vec)
+
+/* sin, cos and pow of floats, computed in f64, so that no step of them needs care: 0.51 ulp. Rare numbers are left to the C library. */
+typedef float part_f32 __attribute__((vector_size(2 * LANES), aligned(4), may_alias));
+#define SOL_SHIFT 6755399441055744.0 /* 1.5 * 2^52: a sum with it is rounded to an integer, in its low bits */
+#define SOL_FAR(name, all, ...)                                                                   \
+    APART vec name(__VA_ARGS__) {                                                                 \
+        for (int l = 0; l < LANES; l++) a[l] = all;                                               \
+        return a;                                                                                 \
+    }
+SOL_FAR(sol_far_sin, sinf(a[l]), vec a)
+SOL_FAR(sol_far_cos, cosf(a[l]), vec a)
+SOL_FAR(sol_far_pow, powf(a[l], b[l]), vec a, vec b)
+
+/* (-1)^n * sin(x - (n - shift) * pi), which is sin(x) if `shift` is 0, cos(x) if it is 0.5. The parts of pi have 33 bits, so that
+ * products with n below 2^19 are exact. */
+static inline part_f64 sol_sine(part_f64 x, double shift) {
+    part_f64 t = x * 0.31830988618379067 + shift;
+    t = t + SOL_SHIFT;
+    const part_f64 n = (t - SOL_SHIFT) - shift;
+    part_f64 r = x - n * 3.14159265346825122834;
+    r = r - n * 1.21542010126079319532e-10;
+    r = r - n * 4.0445324974223329116e-21;
+    const part_f64 s = r * r;
+    part_f64 p = s * 1.6059043836821613e-10 - 2.505210838544172e-8;
+    p = p * s + 2.7557319223985893e-6;
+    p = p * s - 1.984126984126984e-4;
+    p = p * s + 8.333333333333333e-3;
+    p = p * s - 0.16666666666666666;
+    p = p * (s * r) + r;
+    return (part_f64)((bits_of_f64)p ^ (bits_of_f64)t << 63);
+}
+#define SOL_SINE(name, far, shift)                                                                \
+    APART vec name(vec a) {                                                                       \
+        if (!(MAX_lanes(ABS(a)) < 1e6f)) return far(a);                                           \
+        for (int h = 0; h < 2; h++) {                                                             \
+            const part_f64 x = __builtin_convertvector(((part_f32 *)&a)[h], part_f64);            \
+            ((part_f32 *)&a)[h] = __builtin_convertvector(sol_sine(x, shift), part_f32);          \
+        }                                                                                         \
+        return a;                                                                                 \
+    }
+SOL_SINE(SIN, sol_far_sin, 0.0)
+SOL_SINE(COS, sol_far_cos, 0.5)
+
+/* log2 of |x| = e + log2(m), m in [sqrt(1/2), sqrt(2)]; with s = (m - 1) / (m + 1), log(m) = 2 * (s + s^3/3 + s^5/5 + ..). Of 0: far
+ * below the exponents of floats. */
+static inline part_f64 sol_log2(part_f64 x) {
+    const bits_of_f64 bits = (bits_of_f64)x & 0x7fffffffffffffff,
+                      e = (bits - 0x3fe6a09e667f3bcd) >> 52, none = bits == 0;
+    const part_f64 m = (part_f64)(bits - (e << 52)), s = (m - 1.0) / (m + 1.0), s2 = s * s;
+    part_f64 p = s2 * (1.0 / 13) + 1.0 / 11;
+    p = p * s2 + 1.0 / 9;
+    p = p * s2 + 1.0 / 7;
+    p = p * s2 + 1.0 / 5;
+    p = p * s2 + 1.0 / 3;
+    p = p * s2 + 1.0;
+    const part_f64 exponent = (part_f64)(e + 0x4338000000000000) - SOL_SHIFT,
+                   sum = p * (s * 2.8853900817779268) + exponent;
+    return (part_f64)(((bits_of_f64)sum & ~none) | ((bits_of_f64)((part_f64){0} - 1e300) & none));
+}
+/* 2^t, for t that are limited to a float's range. */
+static inline part_f64 sol_exp2(part_f64 t) {
+    const part_f64 low = (part_f64){0} - 200.0, high = (part_f64){0} + 200.0;
+    const bits_of_f64 below = t < low, above = t > high;
+    t = (part_f64)(((bits_of_f64)low & below) | ((bits_of_f64)t & ~below));
+    t = (part_f64)(((bits_of_f64)high & above) | ((bits_of_f64)t & ~above));
+    const part_f64 n = t + SOL_SHIFT, r = (t - (n - SOL_SHIFT)) * 0.6931471805599453;
+    part_f64 p = r * 2.7557319223985893e-6 + 2.48015873015873e-5;
+    p = p * r + 1.984126984126984e-4;
+    p = p * r + 1.388888888888889e-3;
+    p = p * r + 8.333333333333333e-3;
+    p = p * r + 0.041666666666666664;
+    p = p * r + 0.16666666666666666;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    return (part_f64)((bits_of_f64)p + ((bits_of_f64)n << 52));
+}
+/* |x|^y, negative if x is and y is odd, NaN if x is negative and y is no integer. Floats from 2^24 on are even. */
+static inline part_f64 sol_pow(part_f64 x, part_f64 y) {
+    const part_f64 size = sol_exp2(sol_log2(x) * y), n = y + SOL_SHIFT;
+    const bits_of_f64 far = (y > (part_f64){0} + 1e8) | (y < (part_f64){0} - 1e8),
+                      is_whole = (n - SOL_SHIFT == y) | far, none = (x < (part_f64){0}) & ~is_whole,
+                      sign = (bits_of_f64)x & (bits_of_f64)n << 63 & is_whole & ~far;
+    return (part_f64)(((bits_of_f64)size ^ sign) | none);
+}
+APART vec POW(vec a, vec b) {
+    if (!(MAX_lanes(ABS(a)) < INFINITY && MAX_lanes(ABS(b)) < INFINITY)) return sol_far_pow(a, b);
+    for (int h = 0; h < 2; h++) {
+        const part_f64 x = __builtin_convertvector(((part_f32 *)&a)[h], part_f64),
+                       y = __builtin_convertvector(((part_f32 *)&b)[h], part_f64);
+        ((part_f32 *)&a)[h] = __builtin_convertvector(sol_pow(x, y), part_f32);
+    }
+    return a;
+}
+
 SOL_EACH1(TAN, , vec)
 SOL_EACH1(ASIN, , vec)
 SOL_EACH1(ACOS, , vec)
@@ -288,7 +397,6 @@ SOL_EACH1(COSH, , vec)
 SOL_EACH1(ASINH, , vec)
 SOL_EACH1(ACOSH, , vec)
 SOL_EACH1(ATANH, , vec)
-SOL_EACH2(POW, , vec)
 SOL_EACH2(REMAINDER, , vec)
 SOL_EACH1(ROUND, _f16, vec)
 SOL_EACH1(ROUND, _bf16, vec)

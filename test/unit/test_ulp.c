@@ -20,6 +20,9 @@ enum { N = 1024 };
 static double sigmoid(double x) { return exp(-x) > FLT_MAX ? 0 : 1 / (1 + exp(-x)); }
 static double silu(double x) { return x * sigmoid(x); }
 
+static double power(double x) { return pow(x, 2.5); }
+static double cube(double x) { return pow(x, -3); }
+
 /* `ulps`: the largest error allowed, with tables (vector_table.h) and without, and without fused multiply-adds. */
 static const struct function {
     const char *name, *text;
@@ -32,6 +35,10 @@ static const struct function {
     {"erf", "ERF(x)", erf, 1.1, 1.9, 2.5},
     {"sigmoid", "1.0f / (1.0f + EXP(-x))", sigmoid, 2.5, 2.5, 2.5},
     {"silu", "x / (1.0f + EXP(-x))", silu, 3, 3, 3},
+    {"sin", "SIN(x)", sin, 0.6, 0.6, 0.6},
+    {"cos", "COS(x)", cos, 0.6, 0.6, 0.6},
+    {"pow", "POW(x, splat(2.5f))", power, 0.6, 0.6, 0.6},
+    {"cube", "POW(x, splat(-3.0f))", cube, 0.6, 0.6, 0.6},
 };
 
 static const float special[] = {0,        -0.0f,  1,      -1,      INFINITY, -INFINITY,
@@ -48,6 +55,7 @@ static void *compile(const struct dnn_isa *isa) {
     FILE *file = fopen(path, "w");
     REQUIRE(file);
     fputs(dfp_prelude, file);
+    fputs(dfp_types, file);
     for (int i = 0; i < COUNT(functions); i++)
         fprintf(file,
                 "void rows_%s(const float *from, float *to, int64_t n) {\n"
