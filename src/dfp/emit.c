@@ -41,8 +41,9 @@ static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const struct combine_info *combine = &combines[n->combine];
     bool has_lanes = b->is_lanes && p->nest->lanes > 1;
-    const char *one = p->is_wide ? "_wide[u]" : "",
-               *lanes = !has_lanes ? one : p->unrolled ? "_lanes[u]" : "_lanes[0]";
+    const char *one = p->is_wide ? "_wide[u]" : "", *lanes = !has_lanes    ? one
+                                                             : p->unrolled ? "_lanes[u]"
+                                                                           : "_lanes[0]";
     bool vector = b->is_lanes || print_is_vector(p, n->deps);
     print_line(p, "v%d%s = %s%s%s(v%d%s, ", n->id, lanes, combine->name,
                print_one(p, n->reg, vector), reg_suffix(n->reg), n->id, lanes);
@@ -188,7 +189,8 @@ static bool is_simple_reduction(const struct printer *p, const struct block *b) 
         const struct item *item = &b->items.at[i];
         const bool is_node = item->kind == ITEM_NODE;
         if (!is_node && (b->reduce || item->kind != ITEM_LOOP)) return false;
-        if (is_node && !b->reduce && nest_is_vector(p->nest, item->node->deps, p->lane)) return false;
+        if (is_node && !b->reduce && nest_is_vector(p->nest, item->node->deps, p->lane))
+            return false;
         if (item->kind == ITEM_LOOP && !is_simple_reduction(p, item->block)) return false;
     }
     return !b->is_guard;

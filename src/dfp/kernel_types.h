@@ -355,7 +355,7 @@ static inline part_f64 sol_log2(part_f64 x) {
 /* 2^t, for t that are limited to a float's range. */
 static inline part_f64 sol_exp2(part_f64 t) {
     const part_f64 low = (part_f64){0} - 200.0, high = (part_f64){0} + 200.0;
-    const bits_of_f64 below = t < low, above = t > high;
+    const bits_of_f64 below = t<low, above = t> high;
     t = (part_f64)(((bits_of_f64)low & below) | ((bits_of_f64)t & ~below));
     t = (part_f64)(((bits_of_f64)high & above) | ((bits_of_f64)t & ~above));
     const part_f64 n = t + SOL_SHIFT, r = (t - (n - SOL_SHIFT)) * 0.6931471805599453;

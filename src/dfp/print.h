@@ -15,7 +15,7 @@ struct printer {
     int lane;      /* the variable that runs over lanes here, -1: none */
     bool partial;  /* in the version of a loop's body for n < LANES lanes */
     bool unrolled; /* in the version of a reduction's body for its vector u */
-    bool is_wide; /* in a reduction of WIDE vectors at once, for vector u */
+    bool is_wide;  /* in a reduction of WIDE vectors at once, for vector u */
     bool is_edge; /* in the version of a body for windows that may extend beyond the image's edge */
     int indent;
     VEC(const struct range *) known; /* conditions that hold here: inner.c */

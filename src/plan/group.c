@@ -78,8 +78,7 @@ static bool has_lone_pad(const struct group *g) {
     bool is_alone = g->in && is_apart(g, g->in->producer), has_pad = false;
     for (int i = 0; i < g->c->readers[out->id].n; i++)
         is_alone = is_alone && is_apart(g, g->c->readers[out->id].at[i]);
-    for (int i = 0; i < g->layers.n; i++)
-        has_pad = has_pad || g->layers.at[i]->kind == LAYER_pad;
+    for (int i = 0; i < g->layers.n; i++) has_pad = has_pad || g->layers.at[i]->kind == LAYER_pad;
     return is_alone && has_pad;
 }
 

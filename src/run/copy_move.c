@@ -136,10 +136,10 @@ AVX2 INLINE __m128i find_short(const int32_t *column, int32_t window) {
 /* The places of four columns of 8 bytes, as pairs of 4 bytes. */
 AVX2 INLINE __m256i find_pairs(const int32_t *column, int32_t window) {
     const __m128i at = _mm_loadu_si128((const __m128i *)column);
-    const __m256i first = _mm256_slli_epi64(
-        _mm256_cvtepu32_epi64(_mm_sub_epi32(at, _mm_set1_epi32(window))), 1);
-    return _mm256_or_si256(
-        first, _mm256_slli_epi64(_mm256_add_epi64(first, _mm256_set1_epi64x(1)), 32));
+    const __m256i first =
+        _mm256_slli_epi64(_mm256_cvtepu32_epi64(_mm_sub_epi32(at, _mm_set1_epi32(window))), 1);
+    return _mm256_or_si256(first,
+                           _mm256_slli_epi64(_mm256_add_epi64(first, _mm256_set1_epi64x(1)), 32));
 }
 
 /* What move_window needs to know of a window's columns. `element` is a constant where this is inlined. */
@@ -218,8 +218,8 @@ AVX2 INLINE void move_parts(const struct copy_form *f, int element, const char *
     }
 }
 
-AVX2 static void move_all_windows(const struct copy_form *f, int element, const char *in,
-                                  char *out, int64_t begin, int64_t end) {
+AVX2 static void move_all_windows(const struct copy_form *f, int element, const char *in, char *out,
+                                  int64_t begin, int64_t end) {
     switch (element) {
     case 1: move_parts(f, 1, in, out, begin, end); break;
     case 2: move_parts(f, 2, in, out, begin, end); break;
@@ -331,8 +331,7 @@ AVX2 INLINE void turn_lines(const struct block *b, int element, bool has_holes, 
     const int last = b->n_columns - COPY_WINDOW;
     for (int begin = 0; begin < b->n_columns; begin += 2 * COPY_WINDOW)
         for (int r = 0; r < n; r += COPY_WINDOW)
-            for (int c = begin; c < begin + 2 * COPY_WINDOW && c < b->n_columns;
-                 c += COPY_WINDOW) {
+            for (int c = begin; c < begin + 2 * COPY_WINDOW && c < b->n_columns; c += COPY_WINDOW) {
                 const int at = c < last ? c : last;
                 const char *from = in + r * element;
                 char *to = out + (r * step + at) * element;
@@ -342,8 +341,7 @@ AVX2 INLINE void turn_lines(const struct block *b, int element, bool has_holes, 
             }
 }
 
-AVX2 static void turn_blocks(const struct block *b, int element, int n, const char *in,
-                             char *out) {
+AVX2 static void turn_blocks(const struct block *b, int element, int n, const char *in, char *out) {
     switch (2 * element + b->has_holes) {
     case 2: turn_lines(b, 1, false, n, in, out); break;
     case 3: turn_lines(b, 1, true, n, in, out); break;

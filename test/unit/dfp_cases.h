@@ -33,8 +33,8 @@
      "%0 = input f32[3,$0,2,300] \"x\"\n%1 = input f32[300] \"y\"\n%2 = mul %0 %1\n%3 = mean %2 axes=[1,2]\n"
      "%4 = relu %3\n%5 = add %3 %1",
      PLAIN, 7, "%4 "},
-    {"largest of many columns",
-     "%0 = input f32[$0,5,129] \"x\"\n%1 = reduce_max %0 axes=[1]", PLAIN, 2, NULL},
+    {"largest of many columns", "%0 = input f32[$0,5,129] \"x\"\n%1 = reduce_max %0 axes=[1]",
+     PLAIN, 2, NULL},
     {"sums of many columns without rows", "%0 = input f32[$0,3,200] \"x\"\n%1 = sum %0 axes=[0]",
      PLAIN, 0, NULL},
     {"mean of batch", "%0 = input f32[$0,3,5] \"x\"\n%1 = mean %0 axes=[0,2]", PLAIN, 4, NULL},
