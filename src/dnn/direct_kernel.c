@@ -312,11 +312,17 @@ static void store_channels(float (*sums)[LANES], int64_t n, int64_t n_channels, 
                            int64_t plane) {
     for (int64_t i = 0; i < n; i += LANES) {
         vec v[LANES];
+        float *to = y + i;
         UNROLL
         for (int j = 0; j < LANES; j++) v[j] = vec_load(sums[i + j]);
         transpose(v);
-        for (int64_t c = 0; c < n_channels; c++)
-            store_some(y + c * plane + i, v[c], min_i64(LANES, n - i));
+        if (i + LANES <= n && n_channels == LANES) {
+            UNROLL
+            for (int c = 0; c < LANES; c++) vec_store(to + c * plane, v[c]);
+        } else {
+            for (int c = 0; c < n_channels; c++)
+                store_some(to + c * plane, v[c], min_i64(LANES, n - i));
+        }
     }
 }
 
