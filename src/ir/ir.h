@@ -46,8 +46,9 @@ enum layer_kind {
 struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
-    int64_t depth[4]; /* of a convolution of volumes: stride, dilation, padding in front and behind */
-    int64_t output_pad[2];                     /* rows, columns */
+    int64_t
+        depth[4]; /* of a convolution of volumes: stride, dilation, padding in front and behind */
+    int64_t output_pad[2]; /* rows, columns */
     int64_t groups;
     int64_t axis, step, diagonal;
     struct size start;
