@@ -153,8 +153,8 @@ INLINE void multiply_step(int rows, int vectors, struct rows *x, const float *we
     const float *at[VALUES];
     UNROLL
     for (int r = 0; r < rows; r++)
-        at[r] = (const float *)(x->row[r / 5] +
-                                (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
+        at[r] =
+            (const float *)(x->row[r / 5] + (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
     simd_multiply_at(STEP, rows, vectors, at, weights, sum);
     UNROLL
     for (int r = 0; r < rows; r += 5) x->row[r / 5] += STEP * sizeof(float);
@@ -241,7 +241,7 @@ struct task {
     int64_t x_row, x_column, y_row, residual_row; /* strides */
     int64_t rows, first; /* of the product; first: its first row among those of the call */
     int64_t tiles, tile, tile_end, panel, panel_end;
-    float *block; /* for copies of x */
+    float *block;      /* for copies of x */
     const float *part; /* the tiles' rows of x, of the current part; their stride */
     int64_t part_stride;
 };
