@@ -154,9 +154,8 @@ static bool needs_panel(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
     const bool leaves = (int64_t)(p->od - 1) * p->sd + (int64_t)(p->kd - 1) * p->dd - p->pd >= p->d;
-    return p->prologue || (p->x_plain && direct_unit(plan) > 1) ||
-           (p->kd && (p->pd || leaves)) || param[DIRECT_PT] || param[DIRECT_PL] ||
-           param[DIRECT_SW] != 1 ||
+    return p->prologue || (p->x_plain && direct_unit(plan) > 1) || (p->kd && (p->pd || leaves)) ||
+           param[DIRECT_PT] || param[DIRECT_PL] || param[DIRECT_SW] != 1 ||
            (param[DIRECT_OH] - 1) * param[DIRECT_SH] + param[DIRECT_REACH_H] >= param[DIRECT_H] ||
            (param[DIRECT_OW] - 1) + param[DIRECT_REACH_W] >= param[DIRECT_W];
 }

@@ -48,7 +48,7 @@ enum direct_param {
     DIRECT_PT,
     DIRECT_PL,
     DIRECT_BLOCK, /* channels of a pixel that are contiguous in x: lanes, or 1 if x is plain. Quads: lanes / 4, or 1 */
-    DIRECT_STEP,     /* channels per step of the inner loop: STEP of simd.h; 1 quad */
+    DIRECT_STEP,  /* channels per step of the inner loop: STEP of simd.h; 1 quad */
     DIRECT_C_BLOCKS, /* channel blocks of x per group */
     DIRECT_PAIRS,    /* per group; the last one may be half empty */
     DIRECT_SHARES,   /* tasks per (block, group): each computes a part of the pairs */

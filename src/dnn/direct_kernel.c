@@ -472,8 +472,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
         find_columns(&tile, n_columns, part, parts, &begin, &end);
         if (part % STRIP_TILES == 0) turned.column = block->column + begin;
         fetch_ahead(&tile, size, index, n_tiles);
-        run_tile(block, phase, &tile, k, vectors, block->row + row, block->column + begin,
-                 rows, (int)(end - begin));
+        run_tile(block, phase, &tile, k, vectors, block->row + row, block->column + begin, rows,
+                 (int)(end - begin));
         if (!tile.turned) {
             if ((row += step) >= n_rows) part++, row = 0;
         } else if (++part == parts || part % STRIP_TILES == 0) {
@@ -564,8 +564,8 @@ static void set_way(struct block *block) {
     const struct dnn_plan *plan = block->plan;
     const bool is_float = plan->problem.x_type == SOL_F32;
     const bool is_plain = plan->problem.x_plain;
-    block->way = is_float ? (is_plain ? PLAIN : BLOCKED)
-                          : (is_plain ? PLAIN_QUADS : QUADS) + int8_has_dot();
+    block->way =
+        is_float ? (is_plain ? PLAIN : BLOCKED) : (is_plain ? PLAIN_QUADS : QUADS) + int8_has_dot();
     block->padding = is_float ? 0 : *block->call->zero & 255;
     block->x_stride = block->call->x_stride / direct_unit(plan);
     block->y_size = plan->problem.y_type == SOL_F32 ? 4 : 1;

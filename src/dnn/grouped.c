@@ -46,8 +46,9 @@ static const char *refuse_types(const struct dnn_problem *p) {
     if ((p->x_type != SOL_U8 && p->x_type != SOL_I8) || p->w_type != SOL_I8)
         return "element types of x and the weight";
     if (p->residual || p->act) return "something is fused";
-    return (int64_t)p->kh * p->kw * (p->c_model / p->groups) > exact_products ? "a long sum of 8 bits"
-                                                                             : NULL;
+    return (int64_t)p->kh * p->kw * (p->c_model / p->groups) > exact_products
+               ? "a long sum of 8 bits"
+               : NULL;
 }
 
 static const char *refuse(const struct dnn_problem *problem) {
@@ -123,9 +124,7 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
                 const int64_t stored = block * p->lanes + lane;
                 const int64_t k = dnn_model_channel(p->k_map, stored);
                 const int64_t at = (k * size + j) * taps + tap;
-                *to++ = k < 0                   ? 0
-                        : p->w_type == SOL_I8 ? ((const int8_t *)weight)[at]
-                                                : weight[at];
+                *to++ = k < 0 ? 0 : p->w_type == SOL_I8 ? ((const int8_t *)weight)[at] : weight[at];
             }
 }
 

@@ -128,7 +128,8 @@ INLINE void finish_bytes(int n, const struct tile *tile, const vec *sum) {
 INLINE void multiply_tile(int n, bool many, int window, bool bytes, bool edge,
                           const struct tile *tile) {
     const struct dnn_problem *problem = tile->out.problem;
-    const int64_t size = LANES * (bytes ? 1 : 4), row_size = (int64_t)problem->dh * problem->w * size;
+    const int64_t size = LANES * (bytes ? 1 : 4),
+                  row_size = (int64_t)problem->dh * problem->w * size;
     const int64_t weights_size = problem->kw * (many ? tile->size : 1) * LANES;
     const char *row = tile->x + (edge ? 0 : tile->column * size);
     const float *weights = tile->weights;

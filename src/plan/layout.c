@@ -225,7 +225,8 @@ bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
 /* A convolution reads an input of the model in plain layout, if that has few channels per group or there is little to compute. A
  * grouped one with a blocked output needs a blocked copy. */
 static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
-    if (ir_is_quantized(l)) return ir_is_conv(l) && i == 0 && is_narrow(s, l) && l->attr.groups == 1;
+    if (ir_is_quantized(l))
+        return ir_is_conv(l) && i == 0 && is_narrow(s, l) && l->attr.groups == 1;
     if (!ir_is_conv(l) || i != 0 || !ir_is_input(l->in[0])) return false;
     if (l->attr.groups > 1 && l->out[0]->layout.block) return false;
     return ir_group_size(l, l->in[0]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;

@@ -154,9 +154,8 @@ static int64_t add_products(const struct job *j, const struct data *d, int64_t n
             int64_t row = at / p->ow * p->sh - p->pt + i / p->kw * p->dh;
             int64_t column = at % p->ow * p->sw - p->pl + i % p->kw * p->dw;
             if (row < 0 || row >= p->h || column < 0 || column >= p->w) continue;
-            const uint8_t *x =
-                d->x + n * (p->c * pixels + j->x_gap) +
-                locate(p, p->x_plain, pixels, c, row * p->w + column);
+            const uint8_t *x = d->x + n * (p->c * pixels + j->x_gap) +
+                               locate(p, p->x_plain, pixels, c, row * p->w + column);
             sum += (read_byte(p->x_type, x) - j->zero) *
                    d->weight[((int64_t)model * per_group + from - first) * p->kh * p->kw + i];
         }
@@ -200,7 +199,8 @@ static bool is_right(const struct job *j, const struct data *d, const uint8_t *y
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < pixels; i++) {
-                const uint8_t *at = y + (n * stride + locate(p, p->y_plain, pixels, k, i)) * element(p->y_type);
+                const uint8_t *at =
+                    y + (n * stride + locate(p, p->y_plain, pixels, k, i)) * element(p->y_type);
                 float f;
                 memcpy(&f, at, p->y_type == SOL_F32 ? sizeof f : 1);
                 double is = p->y_type == SOL_F32 ? (double)f : read_byte(p->y_type, at);

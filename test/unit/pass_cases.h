@@ -234,7 +234,7 @@
         "%29 = expand %28 shape=[1]\n%30 = scalar value=-128.0\n%31 = expand %30 shape=[1]\n"
         "%32 = maximum %29 %31\n%33 = concat %16 %27 %32 axis=0\n"
         "%34 = quant_linear %0 %1 %6 %11 %14 %33 dtype=i8\noutput %34 \"y\"\n"},
-    /* A sum of two quantized tensors that is quantized: its scales are divided, not the sum. */
+/* A sum of two quantized tensors that is quantized: its scales are divided, not the sum. */
 #define SUM "%0 = input u8[$0,8] \"x\"\n%1 = input u8[$0,8] \"z\"\n%2 = param f32[] \"s\"\n"          \
             "%3 = param f32[] \"t\"\n%4 = param f32[] \"u\"\n"
     {"quantize",
