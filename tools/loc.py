@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 23350
+CORE_LINES = 24220
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -46,23 +46,23 @@ FOLDERS = {
     "src/device/cpu": 410,
     "src/device/null": 90,
     "src/device/ref": 1380,
-    "src/dfp": 5300,
-    "src/dnn": 6560,
+    "src/dfp": 5320,
+    "src/dnn": 6750,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 3500,
+    "src/ir": 3530,
     "src/jit": 820,
-    "src/pass": 1540,
-    "src/plan": 2480,
+    "src/pass": 1580,
+    "src/plan": 2540,
     "src/report": 400,
-    "src/run": 2960,
+    "src/run": 3110,
     "test/deploy": 1660,
     "test/fault": 130,
     "test/fuzz": 220,
     "test/onnx": 4650,
-    "test/op": 3940,
+    "test/op": 4100,
     "test/torch": 8500,
-    "test/unit": 8700,
+    "test/unit": 8800,
     "tools": 2000,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
