@@ -34,7 +34,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);
-    plan_phases(plan);
+    TRY(plan_phases(plan));
     TRY(plan_storage(plan));
     pass_clean(plan->model);
     TRY(ir_verify(plan->model));

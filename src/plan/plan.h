@@ -116,7 +116,7 @@ bool layout_is_same_order(const struct tensor *a, const struct tensor *b);
 struct size layout_elements(const struct tensor *t); /* stored elements, padding included */
 
 /* ---- phase.c: which layers wait for BACKWARD ---- */
-void plan_phases(const struct plan *plan);
+enum sol_status plan_phases(const struct plan *plan); /* may insert copies */
 
 /* ---- storage.c: memory and addresses ---- */
 enum sol_status plan_storage(struct plan *plan); /* fills plan->storage; may insert copies */
