@@ -113,7 +113,8 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);
-/* Packs other values of the parameters. If nobody else uses *weights, it gets the new values in its memory; else *weights is
+/* Packs other values of the parameters. If the caller has the only reference to *weights, it gets the new values in its memory, so no
+ * call with it may be running; else *weights is
  * released, and new weights take its place. If it fails after it began to change values, *weights is released, too, and NULL. */
 SOL_API SOL_CHECKED enum sol_status sol_weights_update(struct sol_weights **weights,
                                                        const void *const *params);
@@ -128,10 +129,10 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *pr
                                                     const void *const *inputs,
                                                     void *const *outputs);
 /*
- * A program with a backward part runs in two calls. sol_program_forward computes the outputs, and leaves the values that
+ * A program with a backward part (docs/ir.md, Phases) runs in two calls. sol_program_run refuses it. sol_program_forward computes the outputs, and leaves the values that
  * the second call needs in `saved`: memory of sol_program_saved_size bytes, aligned to 64, which the caller owns. sol_program_backward
  * reads it, and computes the outputs whose ports are `is_backward`. It gets the same symbols, and weights of the same version of the
- * parameters. Of the other ports it reads those that are `is_saved`: their memory must still have the values of the first call. Pointers of
+ * parameters, which keep their values until the first backward call has returned, as it packs some of them. Of the other ports it reads those that are `is_saved`: their memory must still have the values of the first call. Pointers of
  * ports that a call does not use may be NULL. The second call may be repeated.
  */
 SOL_API SOL_CHECKED enum sol_status sol_program_forward(const struct sol_program *program,
@@ -144,8 +145,9 @@ SOL_API SOL_CHECKED enum sol_status sol_program_backward(const struct sol_progra
                                                          const int64_t *symbols,
                                                          const void *const *inputs,
                                                          void *const *outputs, void *saved);
-/* In bytes; 0 if nothing is saved, or with sol_error() if no call can have these symbols. */
-SOL_API size_t sol_program_saved_size(const struct sol_program *program, const int64_t *symbols);
+/* The bytes of `saved` for these symbols; 0 if nothing is saved. EINVAL if no call can have these symbols. */
+SOL_API SOL_CHECKED enum sol_status sol_program_saved_size(const struct sol_program *program,
+                                                           const int64_t *symbols, size_t *out);
 /* A speculative run: calls `guard(user)` exactly once, on the calling thread, while workers may
  * already execute the first step. The guard fills `outputs`. If it returns false, the run is discarded:
  * nothing is written to outputs, and the status is meaningless. */

@@ -230,6 +230,11 @@ enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tens
         return fail(SOL_EINVAL,
                     "update: parameter \"%s\" and its new value differ in shape or element type",
                     param->name);
+    if (phase_is_backward(value->phase))
+        return fail(
+            SOL_EINVAL,
+            "update: the new value of parameter \"%s\" depends on an input of the backward call",
+            param->name);
     param->is_updated = true;
     param->phase = FORWARD;
     for (int i = 0; i < m->layers.n; i++) /* what depends on it is no constant */

@@ -65,6 +65,9 @@ static enum sol_status verify_update(const struct update *u, int i, char *made) 
     if (made[param->id] == 2) return fail(SOL_EBUG, "update %d is the second of a parameter", i);
     if (param->dtype != value->dtype || !ir_same_shape(param, value, -1))
         return fail(SOL_EBUG, "update %d has a value of another type or shape", i);
+    if (phase_is_backward(value->phase))
+        return fail(SOL_EBUG,
+                    "update %d has a value that is not there at the end of a forward call", i);
     made[param->id] = 2;
     return SOL_OK;
 }

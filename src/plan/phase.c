@@ -21,10 +21,9 @@ static bool only_moves(const struct layer *l) {
 }
 
 static enum phase last_phase(const struct layer *l) {
-    if (layer_infos[l->kind].traits & SOURCE || l->kind == LAYER_host || l->in[0]->is_updated)
-        return l->out[0]->phase;
+    if (layer_infos[l->kind].traits & SOURCE || l->kind == LAYER_host) return l->out[0]->phase;
     if (l->out[0]->phase == PREPACK) return PREPACK_BACKWARD;
-    return only_moves(l) ? BACKWARD : l->out[0]->phase;
+    return only_moves(l) && !l->in[0]->is_updated ? BACKWARD : l->out[0]->phase;
 }
 
 /* read_early[t]: FORWARD or PREPACK read tensor t, or the model returns it. */

@@ -224,7 +224,8 @@ static enum sol_status make_binding(struct arena *arena, struct arena *temporary
     TRY(bind_symbols(b, program, symbols));
     make_sections(temporary, b, list);
     TRY(place_slots(temporary, b, list, places.arena));
-    program_place_saved(program, b->symbol, places.saved);
+    if (program_place_saved(program, b->symbol, places.saved) < 0)
+        return fail(SOL_EINVAL, "the values that a backward call needs would take too many bytes");
     for (int i = 0; i < list->n; i++) TRY(bind_step(arena, b, list, i, &places));
     *out = b;
     return SOL_OK;

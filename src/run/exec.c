@@ -174,10 +174,19 @@ static enum sol_status run_list(const struct call *call, int done, double *secon
     return SOL_OK;
 }
 
-/* A tensor without elements may have no memory. */
-static bool is_empty(const struct sol_port *port) {
-    for (int d = 0; d < port->rank; d++)
-        if (port->dim[d] == 0) return true;
+static bool is_empty_call(const struct sol_program *program, const int64_t *symbols) {
+    for (int i = 0; i < program->n_symbols; i++)
+        if (symbols[i] == 0) return true;
+    return false;
+}
+
+/* A tensor without elements may have no memory. A dim that is a formula may be 0 if a symbol is. */
+static bool is_empty(const struct sol_port *port, const int64_t *symbols, bool has_zero) {
+    for (int d = 0; d < port->rank; d++) {
+        const int64_t dim = port->dim[d];
+        if (dim == 0 || (dim == INT64_MIN && has_zero)) return true;
+        if (dim < 0 && dim != INT64_MIN && symbols[-1 - dim] == 0) return true;
+    }
     return false;
 }
 
@@ -187,36 +196,43 @@ static bool has_port(const struct sol_port *port, enum phase phase) {
     return !port->is_backward;
 }
 
-enum sol_status exec_check_pointers(const char *what, enum phase phase, int n,
+enum sol_status exec_check_pointers(const struct sol_program *program, const int64_t *symbols,
+                                    enum phase phase, const char *what, int n,
                                     const void *const *pointer, const struct sol_port *port) {
+    const bool has_zero = symbols && is_empty_call(program, symbols);
     for (int i = 0; i < n; i++)
-        if (!pointer[i] && has_port(&port[i], phase) && !is_empty(&port[i]))
+        if (!pointer[i] && has_port(&port[i], phase) && !is_empty(&port[i], symbols, has_zero))
             return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
 }
 
-static bool is_empty_call(const struct sol_program *program, const int64_t *symbols) {
-    for (int i = 0; i < program->n_symbols; i++)
-        if (symbols[i] == 0) return true;
-    return false;
-}
-
 static enum sol_status check_outputs(const struct request *r) {
-    return exec_check_pointers("output", r->phase, r->program->n_outputs,
+    return exec_check_pointers(r->program, r->symbols, r->phase, "output", r->program->n_outputs,
                                (const void *const *)r->outputs, r->program->output);
 }
 
-/* Pointers of an empty call are not checked, as empty tensors may have the address NULL. */
+enum sol_status exec_check_symbols(const struct sol_program *program, const int64_t *symbols) {
+    for (int i = 0; i < program->n_symbols; i++)
+        if (symbols[i] < 0)
+            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
+    return SOL_OK;
+}
+
+/* Are there values to save, but no memory for them? */
+static enum sol_status check_saved(const struct request *r) {
+    size_t size = 0;
+    if (!r->program->n_saved || r->saved) return SOL_OK;
+    TRY(sol_program_saved_size(r->program, r->symbols, &size));
+    if (!size) return SOL_OK;
+    return fail(SOL_EINVAL, "there is no memory for %zu bytes that the backward call needs", size);
+}
+
 static enum sol_status check_call(const struct request *r) {
     const struct sol_program *program = r->program;
-    for (int i = 0; i < program->n_symbols; i++)
-        if (r->symbols[i] < 0)
-            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i,
-                        (long long)r->symbols[i]);
-    if (is_empty_call(program, r->symbols)) return SOL_OK;
-    TRY(exec_check_pointers("input", r->phase, program->n_inputs, r->inputs, program->input));
-    if (program->n_saved && !r->saved)
-        return fail(SOL_EINVAL, "there is no memory for the values that a backward call needs");
+    TRY(exec_check_symbols(program, r->symbols));
+    TRY(check_saved(r));
+    TRY(exec_check_pointers(program, r->symbols, r->phase, "input", program->n_inputs, r->inputs,
+                            program->input));
     return r->outputs ? check_outputs(r) : SOL_OK;
 }
 
@@ -292,9 +308,18 @@ static enum sol_status run(const struct request *r) {
     return status;
 }
 
+/* For callers that make one call of it. */
+static enum sol_status refuse_backward(const struct sol_program *program) {
+    if (!program->phase[BACKWARD].n) return SOL_OK;
+    return fail(
+        SOL_EUNSUPPORTED,
+        "a network with a backward part runs by sol_program_forward and sol_program_backward");
+}
+
 enum sol_status sol_program_run(const struct sol_program *program,
                                 const struct sol_weights *weights, const int64_t *symbols,
                                 const void *const *inputs, void *const *outputs) {
+    TRY(refuse_backward(program));
     return run(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL});
 }
 
@@ -316,6 +341,7 @@ enum sol_status sol_program_profile(const struct sol_program *program,
                                     const void *const *inputs, void *const *outputs,
                                     void (*visit)(void *user, const struct sol_step_time *step),
                                     void *user) {
+    TRY(refuse_backward(program));
     return profile(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL},
                    visit, user);
 }
@@ -371,7 +397,7 @@ enum sol_status sol_program_run_speculative(bool (*ask)(void *user), void *user,
     struct call call;
     struct guard guard = {ask, user, true};
     struct request r = {program, weights, FORWARD, symbols, inputs, NULL, NULL};
-    if (program->is_timed || is_empty_call(program, symbols))
+    if (program->is_timed || program->phase[BACKWARD].n || is_empty_call(program, symbols))
         return ask(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
     enum sol_status status = begin_call(&call, &r);
     if (status) return ask(user), status;

@@ -72,17 +72,26 @@ int64_t program_place_saved(const struct sol_program *program, const int64_t *sy
                             int64_t *offset) {
     int64_t at = 0;
     for (int i = 0; i < program->n_saved; i++) {
+        const int64_t size = size_eval(&program->saved[i].size, symbols);
         if (offset) offset[i] = at;
-        at += round_up(size_eval(&program->saved[i].size, symbols), 64);
+        if (size < 0 || size > INT64_MAX / 4 || at > INT64_MAX / 4) return -1;
+        at += round_up(size, 64);
     }
     return at;
 }
 
-size_t sol_program_saved_size(const struct sol_program *program, const int64_t *symbols) {
+enum sol_status sol_program_saved_size(const struct sol_program *program, const int64_t *symbols,
+                                       size_t *out) {
     int64_t all[SIZE_SYMBOLS];
+    TRY(exec_check_symbols(program, symbols));
     formulas_derive(&program->formulas, symbols, program->n_symbols, all);
-    if (formulas_check(&program->formulas, all)) return 0;
-    return (size_t)program_place_saved(program, all, NULL);
+    TRY(formulas_check(&program->formulas, all));
+    const int64_t size = program_place_saved(program, all, NULL);
+    if (size < 0)
+        return fail(SOL_EINVAL,
+                    "values that a backward call needs would take more than 2^62 bytes");
+    *out = (size_t)size;
+    return SOL_OK;
 }
 
 /* Includes bytes that are shared with other programs. */

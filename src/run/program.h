@@ -189,14 +189,18 @@ struct sol_program *program_new(void);
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
 /* program.c: fills in the offsets of the saved slots for these values of all symbols (NULL: only counts). Slots are aligned to 64
- * bytes. Returns the bytes of all. */
+ * bytes. Returns the bytes of all; -1 if they are too many. */
 int64_t program_place_saved(const struct sol_program *program, const int64_t *symbols,
                             int64_t *offset);
 
 /* exec.c: runs PREPACK or PREPACK_BACKWARD, which write the packed parameters. */
 enum sol_status exec_prepack(const struct sol_weights *weights, enum phase phase);
-/* EINVAL if one of the n pointers to ports of this phase is NULL; `what` names the kind of port in the message. */
-enum sol_status exec_check_pointers(const char *what, enum phase phase, int n,
+/* EINVAL if the value of a symbol is negative. */
+enum sol_status exec_check_symbols(const struct sol_program *program, const int64_t *symbols);
+/* EINVAL if one of the n pointers to ports of this phase is NULL and its tensor is not empty; `what` names the kind of port in the
+ * message. symbols: NULL for parameters, whose sizes are known. */
+enum sol_status exec_check_pointers(const struct sol_program *program, const int64_t *symbols,
+                                    enum phase phase, const char *what, int n,
                                     const void *const *pointer, const struct sol_port *port);
 /* Called by a task, on any thread, to fail the call; call fail() first. The remaining steps do not run, and the call
  * returns `status` with the message. */

@@ -61,7 +61,8 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
 
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
                                 struct sol_weights **out) {
-    TRY(exec_check_pointers("parameter", PREPACK, program->n_params, params, program->param));
+    TRY(exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
+                            program->param));
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
     enum sol_status status = exec_prepack(w, PREPACK);
@@ -83,7 +84,8 @@ static enum sol_status refill(struct sol_weights *w, const void *const *params) 
 enum sol_status sol_weights_update(struct sol_weights **weights, const void *const *params) {
     struct sol_weights *old = *weights, *w = old;
     const struct sol_program *program = old->program;
-    TRY(exec_check_pointers("parameter", PREPACK, program->n_params, params, program->param));
+    TRY(exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
+                            program->param));
     const bool in_place = atomic_load(&old->n_refs) == 1 && packs_claim(&old->packed);
     enum sol_status status = in_place ? refill(old, params) : sol_weights_new(program, params, &w);
     if (in_place && !status) return SOL_OK;

@@ -746,13 +746,13 @@ int main(int argc, char **argv) {
         const bool has = cpu_has(isa);
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
         for (int i = 0; has && dnn_impls[i]; i++)
-            if (dnn_impls[i] == &dnn_linear_int8) n_tested++;
-            else if (!is_matmul(dnn_impls[i]) &&
-                     (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
+            if (dnn_impls[i] != &dnn_linear_int8 && !is_matmul(dnn_impls[i]) &&
+                (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
                 test_implementation(dnn_impls[i], isa, seed);
                 n_tested++;
             }
     }
-    if (!CHECK(n_tested > 0)) fprintf(stderr, "no implementation has the name %s\n", argv[2]);
+    if (!CHECK(n_tested > 0))
+        fprintf(stderr, "no implementation of this test has the name %s\n", argv[2]);
     return check_done();
 }

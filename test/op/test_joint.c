@@ -38,12 +38,32 @@ static void pick(const struct sol_program *p, enum phase phase, const struct ten
     }
 }
 
+/* A call with a pointer missing that it needs, though a symbol may be 0, is refused. */
+static void check_refusal(const struct run *run, const struct sol_program *p,
+                          struct sol_weights *weights, void *const *in, void *const *out,
+                          void *saved) {
+    void *missing[GEN_LEAVES];
+    const struct model *m = ir_user_model(run->joint);
+    for (int i = 0; i < run->expected.n; i++) {
+        if (m->output_phases.at[i] == BACKWARD || !run->expected.size[i]) continue;
+        memcpy(missing, out, sizeof *out * (size_t)run->expected.n);
+        missing[i] = NULL;
+        const enum sol_status status =
+            sol_program_forward(p, weights, run->symbols, (const void *const *)in, missing, saved);
+        bool is_formula = false;
+        for (int d = 0; d < m->outputs.at[i]->rank; d++)
+            is_formula |= sol_program_output(p, i)->dim[d] == INT64_MIN;
+        CHECK(status == SOL_EINVAL || (is_formula && !run->symbols[0]));
+    }
+}
+
 static enum sol_status call(const struct run *run, const struct sol_program *p,
                             struct sol_weights *weights, enum phase phase,
                             const struct tensors *out, void *saved) {
     void *in[GEN_LEAVES], *to[GEN_LEAVES];
     pick(p, phase, &run->in, sol_program_input, in);
     pick(p, phase, out, sol_program_output, to);
+    if (phase == FORWARD) check_refusal(run, p, weights, in, to, saved);
     return (phase == FORWARD)
                ? sol_program_forward(p, weights, run->symbols, (const void *const *)in, to, saved)
                : sol_program_backward(p, weights, run->symbols, (const void *const *)in, to, saved);
@@ -58,7 +78,8 @@ static void scramble(const struct sol_program *p, const struct tensors *out) {
 /* FORWARD, then BACKWARD twice, the second time with weights that were packed again in their memory. */
 static enum sol_status run_phases(const struct run *run, const struct sol_program *p,
                                   struct sol_weights **weights, const struct tensors *out) {
-    const size_t size = sol_program_saved_size(p, run->symbols);
+    size_t size = 0;
+    TRY(sol_program_saved_size(p, run->symbols, &size));
     char *saved = aligned_alloc(64, size + 64), *before = malloc(size + 64);
     REQUIRE(saved && before);
     memset(saved, 0x77, size + 64);
@@ -75,6 +96,20 @@ static enum sol_status run_phases(const struct run *run, const struct sol_progra
     return status;
 }
 
+/* Weights of zeros that get the values afterwards, in their memory. */
+static enum sol_status make_weights(const struct run *run, const struct sol_program *p,
+                                    struct sol_weights **out) {
+    struct tensors zeros = {0};
+    for (int i = 0; i < run->params.n; i++) {
+        void *at = tensors_add(&zeros, run->params.type[i], run->params.size[i]);
+        memset(at, 0, (size_t)(run->params.size[i] * size_element(run->params.type[i])));
+    }
+    enum sol_status status = sol_weights_new(p, (const void *const *)zeros.at, out);
+    if (!status) status = sol_weights_update(out, (const void *const *)run->params.at);
+    tensors_free(&zeros);
+    return status;
+}
+
 static enum sol_status run_device(const struct run *run, const char *device,
                                   const struct tensors *out) {
     struct sol_options options = {.device = device, .no_autotune = true};
@@ -84,7 +119,7 @@ static enum sol_status run_device(const struct run *run, const char *device,
     n_programs++;
     n_saving += p->n_saved > 0;
     n_packing += p->phase[PREPACK_BACKWARD].n > 0;
-    enum sol_status status = sol_weights_new(p, (const void *const *)run->params.at, &weights);
+    enum sol_status status = make_weights(run, p, &weights);
     if (!status) status = run_phases(run, p, &weights, out);
     if (weights) sol_weights_release(weights);
     sol_program_release(p);
@@ -194,8 +229,9 @@ static void *call_both(void *user) {
     static const int64_t none;
     float one[SIZE * SIZE], y[SIZE * SIZE] = {0}, dx[SIZE * SIZE] = {0};
     char saved[4096];
+    size_t size = 0;
     for (int i = 0; i < SIZE * SIZE; i++) one[i] = 1;
-    c->is_right = sol_program_saved_size(c->program, &none) <= sizeof saved &&
+    c->is_right = !sol_program_saved_size(c->program, &none, &size) && size <= sizeof saved &&
                   !sol_program_forward(c->program, c->weights, &none, (const void *[]){one, NULL},
                                        (void *[]){y, NULL}, saved) &&
                   !sol_program_backward(c->program, c->weights, &none, (const void *[]){NULL, one},
