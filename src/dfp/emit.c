@@ -271,10 +271,11 @@ static void mark_operands(const struct item *item, int stamp) {
     for (int i = 0; i < item->block->items.n; i++) mark_operands(&item->block->items.at[i], stamp);
 }
 
-/* Does the stage compute the item, or read it (it is marked)? Only nodes of earlier stages are read: results of reductions are loaded
- * from scratch. */
+/* Does the stage compute the item, or read it (it is marked)? Stages load most results of earlier reductions from scratch. One that
+ * is part of a value without memory, as the sum in relu(sum(x)), is computed again. */
 static bool belongs_to(const struct item *item, int stage, int stamp) {
-    return item->stage == stage || (item->kind == ITEM_NODE && item->node->mark == stamp);
+    const bool has_result = item->kind == ITEM_NODE || item->kind == ITEM_REDUCE;
+    return item->stage == stage || (has_result && item->node->mark == stamp);
 }
 
 /* One stage's loop for all iterations of a strip, with the values from in front of it that it needs. */

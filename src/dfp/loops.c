@@ -269,14 +269,24 @@ static bool has_work(const struct nest *nest) {
     return nest->n_stages > 1;
 }
 
+/* Is there a tensor without elements? Its strides are 0, so they do not tell which loop writes neighbouring values. */
+static bool has_empty(const struct nest *nest) {
+    for (int i = 0; i < nest->n_vars; i++)
+        if (size_is(nest->var[i].extent, 0)) return true;
+    return false;
+}
+
 /* Lanes are either a loop of the grid, for all stages, or chosen per stage: the one with the higher score. With blocked
  * tensors they are the lanes of a block. */
 static void plan_lanes(struct nest *nest) {
     double own = 0, best = -1e30;
     int lane = -1;
-    bool blocked = nest->lane_var >= 0;
-    for (int i = 0; i < nest->n_stages; i++) own += plan_stage_lane(nest, &nest->stage[i]);
-    for (int i = 0; i < nest->grid.n && !blocked; i++) {
+    bool blocked = nest->lane_var >= 0, is_empty = !blocked && has_empty(nest);
+    for (int i = 0; i < nest->n_stages; i++) {
+        own += plan_stage_lane(nest, &nest->stage[i]);
+        if (is_empty) nest->stage[i].lane = -1;
+    }
+    for (int i = 0; i < nest->grid.n && !blocked && !is_empty; i++) {
         double score = score_grid(nest, nest->grid.at[i]);
         if (score < best) continue;
         best = score;

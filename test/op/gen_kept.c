@@ -31,6 +31,14 @@ static const char *const kept[] = {
     "model \"positions\" {\n  symbol $0 \"n\"\n  %0 = input f32[$0,64,9] \"x\"\n"
     "  %1 = exp %0\n  %2 = cumsum %1\n  %3 = arange shape=[$0]\n  %4 = reshape %3 shape=[$0,1,1]\n"
     "  %5 = mul %2 %4\n  %6 = tanh %0\n  %7 = add %6 %4\n  output %5 \"y\"\n  output %7 \"z\"\n}\n",
+    /* Two stages of strips read a sum that is part of a value without memory. */
+    "model \"strips\" {\n  symbol $0 \"n\"\n  %0 = input f32[$0,37] \"x\"\n"
+    "  %1 = input f32[$0,37] \"z\"\n  %2 = sum %0 axes=[1] keepdim=true\n  %3 = relu %2\n"
+    "  %4 = neg %3\n  %5 = reduce_max %0 axes=[1] keepdim=true\n  %6 = sub %0 %5\n"
+    "  %7 = add %1 %3\n  output %4 \"a\"\n  output %6 \"b\"\n  output %7 \"c\"\n}\n",
+    /* A tensor without elements, whose strides are 0. */
+    "model \"nothing\" {\n  %0 = input f32[16,0] \"x\"\n  %1 = input f32[16,1] \"z\"\n"
+    "  %2 = add %0 %1\n  output %2 \"y\"\n}\n",
 };
 
 void gen_kept(struct gen *g, struct random *r) {
