@@ -227,7 +227,7 @@ static void set_bytes(const struct work *work, struct tile *tile) {
     const bool is_signed = tile->out.problem->x_type == SOL_I8;
     tile->outputs = &work->outputs;
     tile->place.pixel = LANES * work->y_size;
-    tile->flip = (i8vec){0} - (int8_t)(is_signed ? -128 : 0);
+    tile->flip = (i8vec){0} + (int8_t)(is_signed ? -128 : 0);
     tile->zero = vec_set((float)(*work->call->zero + (is_signed ? 128 : 0)));
 }
 

@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "base/base.h"
+#include <math.h>
 #include <sol/sol.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -57,19 +58,33 @@ static void test_planning(void) {
     CHECK(processor_s(RUSAGE_SELF) - before < 1);
 }
 
+/* The processor time of compiling the model's kernels with an empty cache, and their number. On a busy machine this time varies by half,
+ * so the least of three counts. */
+static double least_s(int n, sol_tensor (*step)(struct sol_model *m, sol_tensor x),
+                      int *n_compiled) {
+    static int round;
+    double least = INFINITY;
+    for (int i = 0; i < 3; i++) {
+        char folder[sizeof cache + 16];
+        snprintf(folder, sizeof folder, "%s/%d", cache, round++);
+        setenv("SOL_CACHE_DIR", folder, 1);
+        struct sol_program *program = compile(n, step);
+        least = fmin(least, sol_program_compiler_seconds(program));
+        *n_compiled = sol_program_n_compiled(program);
+        sol_program_release(program);
+    }
+    setenv("SOL_CACHE_DIR", cache, 1);
+    return least;
+}
+
 /* The time to compile kernels, relative to that of a pointwise kernel. */
 static void test_cost(void) {
-    struct sol_program *unit = compile(1, add_silu), *rows = compile(4, add_softmax),
-                       *cuts = compile(3, add_cut);
-    double unit_s = sol_program_compiler_seconds(unit);
-    CHECK(unit_s > 0 && sol_program_n_compiled(unit) == 1);
-    if (!CHECK(sol_program_compiler_seconds(rows) < 12 * unit_s) ||
-        !CHECK(sol_program_compiler_seconds(cuts) < 5 * unit_s * sol_program_n_compiled(cuts)))
-        fprintf(stderr, "    %g %g %g s\n", unit_s, sol_program_compiler_seconds(rows),
-                sol_program_compiler_seconds(cuts));
-    sol_program_release(unit);
-    sol_program_release(rows);
-    sol_program_release(cuts);
+    int n_units, n_rows, n_cuts;
+    const double unit_s = least_s(1, add_silu, &n_units), rows_s = least_s(4, add_softmax, &n_rows),
+                 cuts_s = least_s(3, add_cut, &n_cuts);
+    CHECK(unit_s > 0 && n_units == 1 && n_cuts > 0);
+    if (!CHECK(rows_s < 12 * unit_s) || !CHECK(cuts_s < 5 * unit_s * n_cuts))
+        fprintf(stderr, "    %g %g %g s\n", unit_s, rows_s, cuts_s);
 }
 
 /* SOL_DEBUG=time prints the time of the compiler. */
