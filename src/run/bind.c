@@ -218,14 +218,15 @@ static enum sol_status make_binding(struct arena *arena, struct arena *temporary
     temporary->boundary = arena->boundary;
     const struct step_list *list = &program->phase[phase];
     struct binding *b = alloc_tables(arena, list);
+    int64_t saved_size;
     struct places places = {.arena = ARENA_ARRAY(temporary, size_t, list->n_slots),
                             .saved = ARENA_ARRAY(temporary, int64_t, program->n_saved)};
     b->phase = phase;
     TRY(bind_symbols(b, program, symbols));
     make_sections(temporary, b, list);
     TRY(place_slots(temporary, b, list, places.arena));
-    if (program_place_saved(program, b->symbol, places.saved) < 0)
-        return fail(SOL_EINVAL, "the values that a backward call needs would take too many bytes");
+    if (!phase_is_prepack(phase))
+        TRY(program_place_saved(program, b->symbol, places.saved, &saved_size));
     for (int i = 0; i < list->n; i++) TRY(bind_step(arena, b, list, i, &places));
     *out = b;
     return SOL_OK;

@@ -68,16 +68,18 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
-int64_t program_place_saved(const struct sol_program *program, const int64_t *symbols,
-                            int64_t *offset) {
-    int64_t at = 0;
+enum sol_status program_place_saved(const struct sol_program *program, const int64_t *symbols,
+                                    int64_t *offset, int64_t *out) {
+    *out = 0;
     for (int i = 0; i < program->n_saved; i++) {
         const int64_t size = size_eval(&program->saved[i].size, symbols);
-        if (offset) offset[i] = at;
-        if (size < 0 || size > INT64_MAX / 4 || at > INT64_MAX / 4) return -1;
-        at += round_up(size, 64);
+        if (size < 0 || size > INT64_MAX / 4 || *out > INT64_MAX / 4)
+            return fail(SOL_EINVAL,
+                        "the values that a backward call needs would take too many bytes");
+        if (offset) offset[i] = *out;
+        *out += round_up(size, 64);
     }
-    return at;
+    return SOL_OK;
 }
 
 enum sol_status sol_program_saved_size(const struct sol_program *program, const int64_t *symbols,
@@ -86,10 +88,8 @@ enum sol_status sol_program_saved_size(const struct sol_program *program, const 
     TRY(exec_check_symbols(program, symbols));
     formulas_derive(&program->formulas, symbols, program->n_symbols, all);
     TRY(formulas_check(&program->formulas, all));
-    const int64_t size = program_place_saved(program, all, NULL);
-    if (size < 0)
-        return fail(SOL_EINVAL,
-                    "values that a backward call needs would take more than 2^62 bytes");
+    int64_t size;
+    TRY(program_place_saved(program, all, NULL, &size));
     *out = (size_t)size;
     return SOL_OK;
 }

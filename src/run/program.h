@@ -188,10 +188,10 @@ struct sol_program *program_new(void);
  * offset[i]: in bytes, a multiple of 64. Returns the bytes of all. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
-/* program.c: fills in the offsets of the saved slots for these values of all symbols (NULL: only counts). Slots are aligned to 64
- * bytes. Returns the bytes of all; -1 if they are too many. */
-int64_t program_place_saved(const struct sol_program *program, const int64_t *symbols,
-                            int64_t *offset);
+/* program.c: fills in the offsets of the saved slots for these values of all symbols of a call (NULL: only counts). Slots are
+ * aligned to 64 bytes. *out: the bytes of all. EINVAL if they are too many. */
+enum sol_status program_place_saved(const struct sol_program *program, const int64_t *symbols,
+                                    int64_t *offset, int64_t *out);
 
 /* exec.c: runs PREPACK or PREPACK_BACKWARD, which write the packed parameters. */
 enum sol_status exec_prepack(const struct sol_weights *weights, enum phase phase);

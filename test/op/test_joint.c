@@ -266,6 +266,35 @@ static void test_threads(void) {
     sol_program_release(p);
 }
 
+/* Saved values with two rows less than the input: their size is not that of a call while weights are packed. */
+static void test_open_rows(void) {
+    const char *text =
+        "model \"m\" {\nsymbol $0 \"h\"\n%0 = input f32[1,1,$0,1] \"x\"\n"
+        "%1 = input f32[1,1,$0-2,1] \"g\" backward\n%2 = param f32[1,1,3,1] \"w\"\n"
+        "%3 = conv %0 %2\n%4 = exp %3\n%5 = mul %4 %1\n%6 = scalar value=1.0\n%7 = add %4 %6\n"
+        "output %7 \"y\"\noutput %5 \"z\" backward\n}\n";
+    const float x[5] = {0}, g[3] = {2, 3, 4}, w[3] = {1, 1, 1};
+    float y[3], z[3];
+    char saved[1024];
+    size_t size = 0;
+    struct sol_model *model = NULL;
+    struct sol_program *p = NULL;
+    struct sol_weights *weights = NULL;
+    REQUIRE(!sol_model_parse(text, &model) && !sol_compile(model, NULL, &p));
+    REQUIRE(!sol_weights_new(p, (const void *[]){w}, &weights));
+    CHECK(p->n_saved > 0);
+    CHECK(!sol_program_saved_size(p, &(int64_t){5}, &size) && size && size <= sizeof saved);
+    CHECK(!sol_program_forward(p, weights, &(int64_t){5}, (const void *[]){x, NULL},
+                               (void *[]){y, NULL}, saved));
+    CHECK(!sol_program_backward(p, weights, &(int64_t){5}, (const void *[]){NULL, g},
+                                (void *[]){NULL, z}, saved));
+    for (int i = 0; i < 3; i++) CHECK(y[i] == 2 && z[i] == g[i]);
+    CHECK(sol_program_saved_size(p, &(int64_t){1}, &size) == SOL_EINVAL);
+    sol_weights_release(weights);
+    sol_program_release(p);
+    sol_model_free(model);
+}
+
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
@@ -274,6 +303,7 @@ int main(int argc, char **argv) {
         test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
         return check_done();
     }
+    test_open_rows();
     test_threads();
     for (int i = 0; i < N_LAYER_KINDS; i++)
         if (i != LAYER_copy && i != LAYER_host) test_group(layer_infos[i].name, seed, 4);
