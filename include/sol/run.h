@@ -89,8 +89,7 @@ struct sol_port {
     int64_t dim[SOL_MAX_RANK];
     bool is_updated;  /* of a parameter: calls write it */
     bool is_backward; /* an input or output of sol_program_backward only */
-    bool
-        is_saved; /* an input or output of sol_program_forward that sol_program_backward reads, too */
+    bool is_saved;    /* sol_program_backward reads this input or output of the forward call, too */
 };
 
 SOL_API int sol_program_n_inputs(const struct sol_program *program);
@@ -113,9 +112,9 @@ SOL_API SOL_CHECKED enum sol_status sol_program_output_shape(const struct sol_pr
 SOL_API SOL_CHECKED enum sol_status sol_weights_new(const struct sol_program *program,
                                                     const void *const *params,
                                                     struct sol_weights **out);
-/* Packs other values of the parameters. If the caller has the only reference to *weights, it gets the new values in its memory, so no
- * call with it may be running; else *weights is
- * released, and new weights take its place. If it fails after it began to change values, *weights is released, too, and NULL. */
+/* Packs other values of the parameters. If the caller has the only reference to *weights, it gets the new values in its memory, so
+ * no call with it may be running; else *weights is released, and new weights take its place. If it fails after it began to change
+ * values, *weights is released, too, and NULL. */
 SOL_API SOL_CHECKED enum sol_status sol_weights_update(struct sol_weights **weights,
                                                        const void *const *params);
 SOL_API void sol_weights_retain(struct sol_weights *weights);
@@ -129,11 +128,12 @@ SOL_API SOL_CHECKED enum sol_status sol_program_run(const struct sol_program *pr
                                                     const void *const *inputs,
                                                     void *const *outputs);
 /*
- * A program with a backward part (docs/ir.md, Phases) runs in two calls. sol_program_run refuses it. sol_program_forward computes the outputs, and leaves the values that
- * the second call needs in `saved`: memory of sol_program_saved_size bytes, aligned to 64, which the caller owns. sol_program_backward
- * reads it, and computes the outputs whose ports are `is_backward`. It gets the same symbols, and weights of the same version of the
- * parameters, which keep their values until the first backward call has returned, as it packs some of them. Of the other ports it reads those that are `is_saved`: their memory must still have the values of the first call. Pointers of
- * ports that a call does not use may be NULL. The second call may be repeated.
+ * A program with a backward part (docs/ir.md, Phases) runs in two calls; sol_program_run refuses it. sol_program_forward computes the
+ * outputs, and leaves the values that the second call needs in `saved`: memory of sol_program_saved_size bytes, aligned to 64, which
+ * the caller owns. sol_program_backward reads it, and computes the outputs whose ports are `is_backward`. It gets the same symbols,
+ * and weights of the same version of the parameters, which keep their values until the first backward call has returned, as it packs
+ * some of them. Of the other ports it reads those that are `is_saved`: their memory must still have the values of the first call.
+ * Pointers of ports that a call does not use may be NULL. The second call may be repeated.
  */
 SOL_API SOL_CHECKED enum sol_status sol_program_forward(const struct sol_program *program,
                                                         const struct sol_weights *weights,

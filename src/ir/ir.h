@@ -46,8 +46,7 @@ enum layer_kind {
 struct attr {
     int64_t kernel[2], stride[2], dilation[2]; /* rows, columns; 1 by default */
     int64_t pad[4];                            /* top, left, bottom, right */
-    int64_t
-        depth[4]; /* of a convolution of volumes: stride, dilation, padding in front and behind */
+    int64_t depth[4];      /* of volumes: stride, dilation, padding in front and behind */
     int64_t output_pad[2]; /* rows, columns */
     int64_t groups;
     int64_t axis, step, diagonal;
@@ -70,9 +69,8 @@ struct tensor {
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
     const char *name;
-    enum phase
-        phase;       /* in which it is computed; of an input: in which the caller passes it first */
-    bool is_updated; /* a parameter that is in the model's list of updates */
+    enum phase phase;     /* in which it is computed, or first passed by the caller */
+    bool is_updated;      /* a parameter that is in the model's list of updates */
     struct layout layout; /* chosen by plan/layout.c */
 };
 

@@ -45,11 +45,6 @@ static struct tensor *pad_end(struct model *m, const struct layer *l, struct ten
     return rows || columns ? pass_add(m, LAYER_pad, 1, &x, &attr, l->origin) : x;
 }
 
-static struct tensor *slice(struct model *m, const struct layer *l, struct tensor *x, int axis,
-                            int64_t start, int64_t step, struct size n) {
-    return pass_slice(m, x, axis, start, step, n, l->origin);
-}
-
 /* Puts dilation - 1 zeros behind each row and each column of [c,k,r,s]. */
 static struct tensor *dilate(struct model *m, const struct layer *l, struct tensor *w) {
     struct size c = w->dim[0], k = w->dim[1], r = w->dim[2], s = w->dim[3];
@@ -69,7 +64,7 @@ static struct tensor *fit_weight(struct model *m, const struct layer *l, struct 
                                  const struct phases p[2]) {
     for (int i = 0; i < 2 && w; i++) {
         int64_t has = size_value(w->dim[2 + i]), needs = p[i].n * p[i].stride;
-        if (has > needs) w = slice(m, l, w, 2 + i, 0, 1, size_const(needs));
+        if (has > needs) w = pass_slice(m, w, 2 + i, 0, 1, size_const(needs), l->origin);
         else w = pad_end(m, l, w, i ? 0 : needs - has, i ? needs - has : 0);
     }
     return w;
@@ -84,8 +79,8 @@ static struct tensor *turn_weight(struct model *m, const struct layer *l,
                 c = size_const(size_value(w->dim[0]) / l->attr.groups), q[2], t[2];
     for (int i = 0; i < 2; i++) q[i] = size_const(p[i].n), t[i] = size_const(p[i].stride);
     w = pass_reshape(m, w, 7, (struct size[]){groups, c, k, q[0], t[0], q[1], t[1]});
-    w = slice(m, l, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0]);
-    w = slice(m, l, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1]);
+    w = pass_slice(m, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0], l->origin);
+    w = pass_slice(m, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1], l->origin);
     w = pass_permute(m, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5}, l->origin);
     struct size all = size_mul(size_mul(groups, k), size_mul(t[0], t[1]));
     return w ? pass_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
@@ -114,6 +109,6 @@ struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) 
         in[2] = n_phases > 1 ? pass_repeat(m, l->in[2], n_phases, l->origin) : l->in[2];
     struct tensor *y = pass_add(m, LAYER_conv, l->n_in, in, &attr, l->origin);
     if (y && n_phases > 1) y = interleave(m, l, y, p);
-    for (int i = 0; i < 2; i++) y = slice(m, l, y, 2 + i, p[i].skip, 1, p[i].out);
+    for (int i = 0; i < 2; i++) y = pass_slice(m, y, 2 + i, p[i].skip, 1, p[i].out, l->origin);
     return y;
 }

@@ -9,7 +9,8 @@
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
  *
- * Invariant: all layers of a cluster have the same phase. Clusters form no cycle. A and B do not join if a path from one to the other goes through a third cluster.
+ * Invariant: all layers of a cluster have the same phase. Clusters form no cycle: A and B do not join if a path from one to the other
+ * goes through a third cluster.
  */
 #include "plan/cluster.h"
 
@@ -186,9 +187,13 @@ static struct cluster *unite(struct clustering *c, const struct cluster *a,
     return both;
 }
 
+/* All layers of a cluster have the same. */
+static enum phase find_phase(const struct cluster *cluster) {
+    return cluster->layers.at[0]->out[0]->phase;
+}
+
 static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (a->layers.at[0]->out[0]->phase != b->layers.at[0]->out[0]->phase)
-        return "they run in different phases";
+    if (find_phase(a) != find_phase(b)) return "they run in different phases";
     const struct cluster *both = unite(c, a, b);
     if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
         return "too many tensors for one kernel";
@@ -264,7 +269,7 @@ static void finish(struct clustering *c, struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++)
         for (int k = 0; k < cluster->layers.at[i]->n_out; k++)
             c->plan->maker[cluster->layers.at[i]->out[k]->id] = cluster;
-    cluster->phase = cluster->layers.at[0]->out[0]->phase;
+    cluster->phase = find_phase(cluster);
 }
 
 /* Appends the clusters that make the inputs and the one with the effect before, then the cluster: depth first. Clusters form no

@@ -180,12 +180,14 @@ static bool is_empty_call(const struct sol_program *program, const int64_t *symb
     return false;
 }
 
-/* A tensor without elements may have no memory. A dim that is a formula may be 0 if a symbol is. */
-static bool is_empty(const struct sol_port *port, const int64_t *symbols, bool has_zero) {
+/* A tensor without elements may have no memory. A dim that is a formula (ir_show_dims) may be 0 if a symbol is. */
+static bool may_be_empty(const struct sol_program *program, const int64_t *symbols,
+                         const struct sol_port *port) {
     for (int d = 0; d < port->rank; d++) {
         const int64_t dim = port->dim[d];
-        if (dim == 0 || (dim == INT64_MIN && has_zero)) return true;
-        if (dim < 0 && dim != INT64_MIN && symbols[-1 - dim] == 0) return true;
+        if (dim == INT64_MIN ? is_empty_call(program, symbols)
+                             : (dim < 0 ? symbols[-1 - dim] : dim) == 0)
+            return true;
     }
     return false;
 }
@@ -199,9 +201,8 @@ static bool has_port(const struct sol_port *port, enum phase phase) {
 enum sol_status exec_check_pointers(const struct sol_program *program, const int64_t *symbols,
                                     enum phase phase, const char *what, int n,
                                     const void *const *pointer, const struct sol_port *port) {
-    const bool has_zero = symbols && is_empty_call(program, symbols);
     for (int i = 0; i < n; i++)
-        if (!pointer[i] && has_port(&port[i], phase) && !is_empty(&port[i], symbols, has_zero))
+        if (!pointer[i] && has_port(&port[i], phase) && !may_be_empty(program, symbols, &port[i]))
             return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
 }

@@ -59,10 +59,14 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
     return SOL_OK;
 }
 
+static enum sol_status check_params(const struct sol_program *program, const void *const *params) {
+    return exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
+                               program->param);
+}
+
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,
                                 struct sol_weights **out) {
-    TRY(exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
-                            program->param));
+    TRY(check_params(program, params));
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
     enum sol_status status = exec_prepack(w, PREPACK);
@@ -82,16 +86,17 @@ static enum sol_status refill(struct sol_weights *w, const void *const *params) 
 }
 
 enum sol_status sol_weights_update(struct sol_weights **weights, const void *const *params) {
-    struct sol_weights *old = *weights, *w = old;
-    const struct sol_program *program = old->program;
-    TRY(exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
-                            program->param));
-    const bool in_place = atomic_load(&old->n_refs) == 1 && packs_claim(&old->packed);
-    enum sol_status status = in_place ? refill(old, params) : sol_weights_new(program, params, &w);
-    if (in_place && !status) return SOL_OK;
-    if (in_place || !status) sol_weights_release(old);
-    if (in_place) *weights = NULL;
-    else if (!status) *weights = w;
+    struct sol_weights *old = *weights;
+    TRY(check_params(old->program, params));
+    if (atomic_load(&old->n_refs) > 1 || !packs_claim(&old->packed)) {
+        TRY(sol_weights_new(old->program, params, weights));
+        sol_weights_release(old);
+        return SOL_OK;
+    }
+    enum sol_status status = refill(old, params);
+    if (!status) return SOL_OK;
+    sol_weights_release(old);
+    *weights = NULL;
     return status;
 }
 

@@ -1,7 +1,7 @@
 """A part of the table of ATen ops (ops.py): convolutions and pools of volumes [n,c,d,h,w], largest values with their positions.
 
-Of these layers only conv knows a depth. A pool of windows is a pool of images, then one along the depth: a largest value or a mean over a box is one over each dim in turn. The table and
-its conventions are those of ops.py.
+Of these layers only conv knows a depth. A pool of windows is a pool of images, then one along the depth: a largest value or a
+mean over a box is one over each dim in turn. The table and its conventions are those of ops.py.
 """
 
 import functools
@@ -60,7 +60,8 @@ def _conv_volumes(b, x, weight, bias, stride, padding, dilation, groups):
 
 
 def _conv_images(b, x, weight, bias, stride, padding, dilation, groups):
-    """For a computed weight. Channel c * depth + i of the images is number i of the depth's window of channel c; so are the weight's dims joined."""
+    """For a computed weight. Channel c * depth + i of the images is number i of the depth's window of channel c; so are the
+    weight's dims joined."""
     before, behind = padding
     kernel = weight.shape[2:]
     x = _pad_depth(b, x, before[0], behind[0])
