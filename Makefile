@@ -36,7 +36,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo networks clean help
+.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-train networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -158,6 +158,8 @@ replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels 
 zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, DETERMINISTIC=1
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(DETERMINISTIC),--deterministic) --json build/zoo$(if $(DETERMINISTIC),-deterministic).json
 	@$(PY) tools/numerics.py build/zoo.json build/zoo-deterministic.json
+zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1
+	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) --json build/zoo-train.json
 networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=
 	@$(RUN) tools/network_lists.py $(NETS) --write
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1

@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 24220
+CORE_LINES = 27650
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -29,14 +29,14 @@ LIMITS = {
 NOT_CORE = ("jit", "device", "frontend", "deploy", "report", "cli")
 FOLDERS = {
     "bench": 1340,
-    "examples": 120,
+    "examples": 210,
     "examples/custom_layer": 120,
-    "include/sol": 460,
-    "python/sol": 3350,
+    "include/sol": 480,
+    "python/sol": 3460,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
-    "python/sol/pytorch": 8800,
+    "python/sol/pytorch": 9280,
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
@@ -45,25 +45,25 @@ FOLDERS = {
     "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/null": 90,
-    "src/device/ref": 1380,
-    "src/dfp": 5320,
-    "src/dnn": 6750,
+    "src/device/ref": 1650,
+    "src/dfp": 5360,
+    "src/dnn": 8180,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 3530,
+    "src/ir": 5110,
     "src/jit": 820,
-    "src/pass": 1580,
-    "src/plan": 2540,
+    "src/pass": 1640,
+    "src/plan": 2660,
     "src/report": 400,
-    "src/run": 3120,
+    "src/run": 3250,
     "test/deploy": 1660,
     "test/fault": 130,
     "test/fuzz": 220,
     "test/onnx": 4650,
-    "test/op": 4140,
-    "test/torch": 8500,
-    "test/unit": 8800,
-    "tools": 2000,
+    "test/op": 5040,
+    "test/torch": 9330,
+    "test/unit": 9430,
+    "tools": 2130,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure

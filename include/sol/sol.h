@@ -67,6 +67,27 @@ SOL_API void sol_model_output(struct sol_model *model, const char *name, sol_ten
  * nothing. Add all layers that read `param` in any order: what they compute is never prepacked. */
 SOL_API void sol_model_update(struct sol_model *model, sol_tensor param, sol_tensor tensor);
 
+/*
+ * Gradients, for training: the model gets a backward part, which runs in a second call (run.h, sol_program_forward).
+ *
+ *     sol_tensor dy = sol_model_backward_input(m, "grad y", y), grad;
+ *     sol_model_gradients(m, 1, &y, &dy, 1, &w, &grad);
+ *     sol_model_backward_output(m, "grad w", grad);
+ */
+/* Adds an input of the backward call with the element type and shape of `like`: the gradient of that output. */
+SOL_API sol_tensor sol_model_backward_input(struct sol_model *model, const char *name,
+                                            sol_tensor like);
+/* Adds the layers that compute the gradients of sum(y[0] * dy[0]) + sum(y[1] * dy[1]) + .. with respect to x[0] .. x[n_x - 1], which are
+ * inputs, parameters or other tensors; all are floats. Writes them to dx: tensors of x's type and shape, or SOL_NO_TENSOR where no y
+ * depends on x. EUNSUPPORTED, with the layer's name and origin: a layer between them has no gradient. */
+#define SOL_NO_TENSOR ((sol_tensor)-2)
+SOL_API void sol_model_gradients(struct sol_model *model, int n_y, const sol_tensor *y,
+                                 const sol_tensor *dy, int n_x, const sol_tensor *x,
+                                 sol_tensor *dx);
+/* Adds an output of the backward call. */
+SOL_API void sol_model_backward_output(struct sol_model *model, const char *name,
+                                       sol_tensor tensor);
+
 /* Host nodes: a function of yours computes a layer that SOL does not have (struct sol_host_call in custom.h). It runs at every
  * call of the program, on the calling thread; calls of a program on several threads may overlap. All tensors are contiguous,
  * outermost dim first, and valid during the function only. It must write each output, and no input. It may run programs, but not

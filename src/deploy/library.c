@@ -111,6 +111,7 @@ static void expand_call(struct step *to, uint8_t call, bool is_open) {
     case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
     case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
     case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
+    case LIBRARY_SCATTER: to->run = scatter_run, to->n_tasks = scatter_n_tasks; break;
     case LIBRARY_RESAMPLE: to->run = resample_run, to->n_tasks = resample_n_tasks; break;
     case LIBRARY_HOST:
         to->run = this_library.host_run, to->n_tasks = this_library.host_n_tasks;

@@ -28,6 +28,7 @@ enum library_call {
     LIBRARY_DNN,
     LIBRARY_PACK,
     LIBRARY_GATHER,
+    LIBRARY_SCATTER,
     LIBRARY_RESAMPLE,
     LIBRARY_HOST, /* a custom layer */
     LIBRARY_ATTENTION,

@@ -344,8 +344,9 @@ static enum sol_status check_steps(const struct step_list *list) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
         if (step->run != kernel_run && step->run != copy_run && step->run != gather_run &&
-            step->run != resample_run && step->run != dnn_step_run && step->run != dnn_step_pack &&
-            step->run != host_run && step->run != dnn_attention_run && dnn_recurrent_find(step) < 0)
+            step->run != scatter_run && step->run != resample_run && step->run != dnn_step_run &&
+            step->run != dnn_step_pack && step->run != host_run && step->run != dnn_attention_run &&
+            dnn_recurrent_find(step) < 0)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
                         step->layers);
     }

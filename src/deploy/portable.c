@@ -186,6 +186,8 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
                  element);
     else if (step->run == gather_run)
         text_add(text, "        if (sol_gather(ptr, arg, %lld)) return 1;\n    }\n", tasks);
+    else if (step->run == scatter_run)
+        text_add(text, "        if (sol_scatter(ptr, arg)) return 1;\n    }\n");
     else if (step->run == resample_run)
         text_add(text, "        if (sol_resample(ptr, arg)) return 1;\n    }\n");
     else if (step->run == dnn_recurrent_run_plain)
@@ -309,8 +311,8 @@ static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->phase[FORWARD];
     for (int i = 0; i < list->n; i++)
         if (list->at[i].run != kernel_run && list->at[i].run != copy_run &&
-            list->at[i].run != gather_run && list->at[i].run != resample_run &&
-            list->at[i].run != dnn_recurrent_run_plain)
+            list->at[i].run != gather_run && list->at[i].run != scatter_run &&
+            list->at[i].run != resample_run && list->at[i].run != dnn_recurrent_run_plain)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
     if (deploy_has_file(d) && d->library->static_memory)

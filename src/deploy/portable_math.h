@@ -192,4 +192,35 @@ static inline int sol_gather(void *const *ptr, const int64_t *arg, int64_t tasks
     return 0;
 }
 
+/* out[i] += in[i] of the element type with this number: 0 f32, 1 f64, and integers, which wrap. */
+static inline void sol_add_row(int64_t type, void *out, const void *in, int64_t n) {
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (type == 0) ((float *)out)[i] += ((const float *)in)[i];
+        else if (type == 1) ((double *)out)[i] += ((const double *)in)[i];
+        else if (type == 4) ((uint64_t *)out)[i] += ((const uint64_t *)in)[i];
+        else if (type == 5) ((uint32_t *)out)[i] += ((const uint32_t *)in)[i];
+        else if (type == 6)
+            ((uint16_t *)out)[i] = (uint16_t)(((uint16_t *)out)[i] + ((const uint16_t *)in)[i]);
+        else ((uint8_t *)out)[i] = (uint8_t)(((uint8_t *)out)[i] + ((const uint8_t *)in)[i]);
+    }
+}
+
+/* The inverse of sol_gather: adds rows to the ones that indices select. Returns 1 where there is no such row.
+ * arg: batches, numbers and rows of a batch, elements of a row, their type, bytes of a number, least index. */
+static inline int sol_scatter(void *const *ptr, const int64_t *arg) {
+    static const int bytes[] = {4, 8, 2, 2, 8, 4, 2, 1, 1};
+    const int64_t rows = arg[2], line = arg[3] * bytes[arg[4]];
+    int64_t at;
+    memset(ptr[2], 0, (size_t)(arg[0] * rows * line));
+    for (at = 0; at < arg[0] * arg[1]; at++) {
+        int64_t row = arg[5] == 8 ? ((const int64_t *)ptr[1])[at] : ((const int32_t *)ptr[1])[at];
+        if (row < arg[6] || row >= rows) return 1;
+        if (row < 0) row += rows;
+        sol_add_row(arg[4], (char *)ptr[2] + (at / arg[1] * rows + row) * line,
+                    (const char *)ptr[0] + at * line, arg[3]);
+    }
+    return 0;
+}
+
 #endif

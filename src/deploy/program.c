@@ -238,6 +238,7 @@ static void print_call(struct text *text, const struct deployment *d, const stru
     else if (step->run == copy_run)
         text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
     else if (step->run == gather_run) text_add(text, ".call = LIBRARY_GATHER");
+    else if (step->run == scatter_run) text_add(text, ".call = LIBRARY_SCATTER");
     else if (step->run == resample_run) text_add(text, ".call = LIBRARY_RESAMPLE");
     else if (step->run == dnn_step_run) text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
     else if (step->run == host_run) text_add(text, ".call = LIBRARY_HOST, .data = &data_%d", i);

@@ -20,7 +20,8 @@ bool print_is_known(const struct printer *p, const struct range *r) {
 static bool is_small(struct size coef) { return size_is_const(coef) && size_value(coef) >= 0; }
 
 /* Can the range be bounds of the loop over `var`? `inside`: the variables of loops inside of that loop. */
-static bool fits(const struct nest *nest, const struct range *r, int var, uint64_t inside) {
+static bool fits(const struct printer *p, const struct range *r, int var, uint64_t inside) {
+    const struct nest *nest = p->nest;
     for (int i = 0; i < r->x->n; i++) {
         const struct term *t = &r->x->term[i];
         const bool changes = t->var == var || (inside & var_bit(t->var));
@@ -28,6 +29,8 @@ static bool fits(const struct nest *nest, const struct range *r, int var, uint64
         if (v->of ? (v->deps & (inside | var_bit(var))) != 0 : t->var == nest->lane_var)
             return false;
         if (changes && !is_small(t->coef)) return false;
+        if (!changes && print_is_vector(p, v->deps))
+            return false; /* a loop over lanes around this one */
         if ((inside & var_bit(t->var)) && !v->is_window) return false;
     }
     return true;
@@ -36,7 +39,7 @@ static bool fits(const struct nest *nest, const struct range *r, int var, uint64
 static bool fit(const struct printer *p, const struct range *const *r, int n, int var,
                 uint64_t inside) {
     for (int i = 0; i < n; i++)
-        if (!fits(p->nest, r[i], var, inside)) return false;
+        if (!fits(p, r[i], var, inside)) return false;
     return true;
 }
 

@@ -20,6 +20,7 @@
     }
 #define LOOP1(name, s, R, T) LOOP(name##_row_##s, R, T, name##1_##s(x[i]))
 #define LOOP2(name, s, R, T) LOOP(name##_row_##s, R, T, name##1_##s(x[i], y[i]))
+#define LOOP3(name, s, R, T) LOOP(name##_row_##s, R, T, name##1_##s(x[i], y[i], z[i]))
 #define SELECT_LOOP(s, T)                                                                    \
     static void SELECT_row_##s(void *to, const void *a, const void *b, const void *c,        \
                                int64_t n) {                                                  \
@@ -52,6 +53,8 @@ CHOICES(f64, double)
 CHOICES(i32, int32_t)
 CHOICES(i64, int64_t)
 
+LOOP3(THREEFRY, i32, int32_t, int32_t)
+
 #define ROW_OF(s, name) [PRIMITIVE_##name] = name##_row_##s,
 #define ROW_I32(loop, name) ROW_OF(i32, name)
 #define ROW_I64(loop, name) ROW_OF(i64, name)
@@ -59,7 +62,7 @@ CHOICES(i64, int64_t)
 #define CHOICE_ROWS(s) ROW_OF(s, LESS) ROW_OF(s, EQUAL) ROW_OF(s, SELECT)
 code_row *const code_rows[N_REGS][N_PRIMITIVES] = {
     [REG_F64] = {DOUBLE_ROWS(ROW_F64) CHOICE_ROWS(f64)},
-    [REG_I32] = {INTEGER_ROWS(ROW_I32) CHOICE_ROWS(i32)},
+    [REG_I32] = {INTEGER_ROWS(ROW_I32) CHOICE_ROWS(i32) ROW_OF(i32, THREEFRY)},
     [REG_I64] = {INTEGER_ROWS(ROW_I64) CHOICE_ROWS(i64)},
 };
 

@@ -35,7 +35,24 @@
         return b < 0 || b >= BITS ? (a < 0 ? -1 : 0) : (T)(a >> b);                                \
     }
 
+/* Threefry-2x32-20 of U, a type of unsigned numbers or vectors of them; ir/primitive.def has the source. */
+#define SOL_TURN(x, y, n) x += y, y = (y << n | y >> (32 - n)) ^ x
+#define SOL_TURNS(x, y, k, l, number, a, b, c, d) \
+    SOL_TURN(x, y, a), SOL_TURN(x, y, b), SOL_TURN(x, y, c), SOL_TURN(x, y, d), x += k, y += l + number
+#define SOL_THREEFRY(name, T, U)                                                \
+    static inline T name(T counter, T key0, T key1) {                           \
+        const U a = (U)key0, b = (U)key1, c = a ^ b ^ 0x1BD11BDAu;              \
+        U x = (U)counter + a, y = b;                                            \
+        SOL_TURNS(x, y, b, c, 1u, 13, 15, 26, 6);                               \
+        SOL_TURNS(x, y, c, a, 2u, 17, 29, 16, 24);                              \
+        SOL_TURNS(x, y, a, b, 3u, 13, 15, 26, 6);                               \
+        SOL_TURNS(x, y, b, c, 4u, 17, 29, 16, 24);                              \
+        SOL_TURNS(x, y, c, a, 5u, 13, 15, 26, 6);                               \
+        return (T)x;                                                            \
+    }
+
 SOL_INTEGER(i32, int32_t, uint32_t, 32)
+SOL_THREEFRY(THREEFRY1_i32, int32_t, uint32_t)
 SOL_INTEGER(i64, int64_t, uint64_t, 64)
 
 /* ---- One value: floats. MAX and MIN are NaN if an operand is. ---- */
@@ -268,6 +285,7 @@ static inline vec TRUTH_f32(vec a) { return (vec)((ivec)splat(1.0f) & (a != spla
     static inline vec_##s XOR_##s(vec_##s a, vec_##s b) { return a ^ b; }
 SOL_VECTOR_INTEGER(i32, uint32_t)
 SOL_VECTOR_INTEGER(i64, uint64_t)
+SOL_THREEFRY(THREEFRY_i32, vec_i32, bits_i32)
 static inline vec_f64 ADD_f64(vec_f64 a, vec_f64 b) { return a + b; }
 static inline vec_f64 MUL_f64(vec_f64 a, vec_f64 b) { return a * b; }
 static inline vec_f64 NEG_f64(vec_f64 a) { return -a; }

@@ -77,11 +77,12 @@ static struct node *make_range(struct nest *nest, const struct range *const *ran
     return node_make(nest, &condition);
 }
 
+/* A loop may run though a dim of the tensor is empty: the result has values where the tensor has none (place, pad). */
 static int add_guards(struct nest *nest, const struct value *v, const struct affine **index,
                       const struct range **out) {
     int n = 0;
     for (int d = 0; d < v->tensor->rank; d++)
-        if (!is_inside(nest, v, d, index[d]))
+        if (size_is(v->tensor->dim[d], 0) || !is_inside(nest, v, d, index[d]))
             out[n++] = affine_range(nest, index[d], size_const(0), v->tensor->dim[d]);
     return n;
 }
@@ -246,10 +247,8 @@ static struct node *lower_scan(struct nest *nest, const struct expr *e, const st
  * Each lowered reduction has variables of its own; dims of extent 1 have none. Conditions of the body become clips, so
  * that loops can be shortened instead of testing each tap.
  */
-static struct node *lower_reduce(struct nest *nest, const struct expr *e,
-                                 const struct affine **outer, bool guarded) {
-    struct node *scan = lower_scan(nest, e, outer, guarded);
-    if (scan) return scan;
+static struct node *make_reduce(struct nest *nest, const struct expr *e,
+                                const struct affine **outer, bool guarded) {
     struct node n = {
         .kind = NODE_REDUCE, .reg = reg_of(e->type), .to = e->type, .combine = e->combine};
     const struct affine **env = arena_copy(nest->arena, outer, sizeof *env * NEST_VARS);
@@ -265,6 +264,23 @@ static struct node *lower_reduce(struct nest *nest, const struct expr *e,
     if (!n.n_vars) return combine_once(nest, &n);
     find_clips(nest, &n, n.arg[0]);
     return wrap(nest, node_make(nest, &n), e->type, combines[e->combine].primitive);
+}
+
+/* A reduction that an expression has in several places becomes one node. It depends on the variables before its own only. */
+static struct node *lower_reduce(struct nest *nest, const struct expr *e,
+                                 const struct affine **outer, bool guarded) {
+    struct node *scan = lower_scan(nest, e, outer, guarded);
+    if (scan) return scan;
+    for (int i = 0; i < nest->reduced.n; i++) {
+        const struct reduced *r = &nest->reduced.at[i];
+        if (r->e == e && r->guarded == guarded &&
+            !memcmp(r->env, outer, sizeof *outer * (size_t)e->first_var))
+            return r->node;
+    }
+    struct reduced made = {.e = e, .env = outer, .guarded = guarded};
+    made.node = make_reduce(nest, e, outer, guarded);
+    VEC_PUSH(nest->arena, &nest->reduced, made);
+    return made.node;
 }
 
 /* ---- Expressions ---- */
@@ -303,7 +319,7 @@ static struct node *lower_expr(struct nest *nest, const struct expr *e, const st
  * that it accepts can be generated later, when somewhat less stack is left. */
 static struct node *inline_value(struct nest *nest, struct value *v, const struct affine **index,
                                  bool guarded) {
-    const struct affine *env[NEST_VARS] = {0};
+    const struct affine **env = ARENA_ARRAY(nest->arena, const struct affine *, NEST_VARS);
     if (os_stack_left() < (nest->refuses_waste ? 2 : 1) * LOWER_STACK) {
         nest_refuse(nest, "a chain of layers too long for the stack");
         return node_const(nest, reg_of(v->tensor->dtype), 0);

@@ -237,9 +237,10 @@ struct nest {
     struct node *node_hash[NEST_HASH];
     VEC(const struct affine *) affines;
     VEC(struct range *) ranges;
-    int stamp;             /* the last node->mark in use; each walk takes the next */
-    VEC(struct memo) memo; /* lower.c: values at points that are nodes already */
-    int lowered_stage;     /* lower.c: the stage whose root is being lowered */
+    int stamp;                   /* the last node->mark in use; each walk takes the next */
+    VEC(struct memo) memo;       /* lower.c: values at points that are nodes already */
+    VEC(struct reduced) reduced; /* and reductions inside of expressions */
+    int lowered_stage;           /* lower.c: the stage whose root is being lowered */
 
     int n_stages;
     struct stage stage[NEST_STAGES];
@@ -261,6 +262,14 @@ struct memo {
     const struct value *value;
     const struct affine *index[SOL_MAX_RANK];
     bool guarded; /* see lower_value in lower.c */
+    struct node *node;
+};
+
+/* The node of the reduction `e`, where the variables before its own have these indices. */
+struct reduced {
+    const struct expr *e;
+    const struct affine **env;
+    bool guarded;
     struct node *node;
 };
 

@@ -29,16 +29,6 @@ static const double task_s = 0.5e-6;
 static const double held_up = 0.1;
 static const int64_t l2_size = 1 << 20, cache_size = 4 << 20;
 
-/* True if stored channels [g * stored / groups, (g + 1) * stored / groups) hold only channels of group g, and padding. */
-static bool keeps_groups(const int *map, int stored, int model, int groups) {
-    const int stored_group = stored / groups, model_group = model / groups;
-    if (model % groups) return false;
-    if (!map) return stored == model;
-    for (int i = 0; i < stored; i++)
-        if (map[i] >= 0 && map[i] / model_group != i / stored_group) return false;
-    return true;
-}
-
 static const char *refuse_types(const struct dnn_problem *problem) {
     const bool is_float = problem->x_type == SOL_F32 && problem->w_type == SOL_F32;
     if (is_float) return problem->y_type == SOL_F32 ? NULL : "y is not f32";
@@ -74,8 +64,8 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->c % (problem->x_plain ? problem->groups : block))
         return "channels in do not fill a group's blocks";
     if (problem->k % block && !problem->y_plain) return "channels out do not fill a group's blocks";
-    if (!keeps_groups(problem->c_map, problem->c, problem->c_model, problem->groups) ||
-        !keeps_groups(problem->k_map, problem->k, problem->k_model, problem->groups))
+    if (!dnn_keeps_groups(problem->c_map, problem->c, problem->c_model, problem->groups) ||
+        !dnn_keeps_groups(problem->k_map, problem->k, problem->k_model, problem->groups))
         return "stored channels mix groups";
     return NULL;
 }

@@ -30,6 +30,15 @@ const char *dnn_refuse(const struct dnn_impl *impl, const struct dnn_problem *pr
     return impl->refuse(problem);
 }
 
+bool dnn_keeps_groups(const int *map, int stored, int model, int groups) {
+    const int stored_group = stored / groups, model_group = model / groups;
+    if (model % groups) return false;
+    if (!map) return stored == model;
+    for (int i = 0; i < stored; i++)
+        if (map[i] >= 0 && map[i] / model_group != i / stored_group) return false;
+    return true;
+}
+
 const char *dnn_refuse_linear(const struct dnn_problem *problem) {
     if (problem->kind != DNN_LINEAR) return "not a linear layer";
     if (problem->groups != 1) return "more than one group";

@@ -21,7 +21,7 @@
 
 #include "base/base.h"
 
-enum dnn_kind { DNN_CONV, DNN_LINEAR, DNN_MATMUL };
+enum dnn_kind { DNN_CONV, DNN_LINEAR, DNN_MATMUL, DNN_CONV_WEIGHT };
 enum dnn_act { DNN_ACT_NONE, DNN_ACT_RELU, DNN_ACT_CLAMP };
 
 /*
@@ -46,6 +46,10 @@ enum {
  * struct dnn_call, b the weight. `matrix` has their strides, so that either may be transposed or a part of another tensor;
  * the residual is dense. Rows are counted through all products.
  *
+ * Gradient of a weight: the fields describe the convolution, with dy, the gradient of its output, in the place of y. `weight` of struct
+ * dnn_call is dy and y_stride its stride; y is the plain weight's gradient, or the partial results that `join` adds up:
+ *   dw[k,c,r,s] = sum_{n,i,j} dy[n,k,i,j] * x[n, c, i*sh - pt + r*dh, j*sw - pl + s*dw]
+ *
  * A volume is [n][channel][plane][row][column], and the sum is over the planes of the kernel, too. h, w: size of x; oh, ow: of y; kh, kw: of the kernel; sh, sw: strides; dh, dw: dilations (1: none); pt, pl: padding at the top
  * and left. Padding at the bottom and right follows from oh and ow.
  *
@@ -69,7 +73,7 @@ enum {
     X(INT, int, h) X(INT, int, w) X(INT, int, oh) X(INT, int, ow) X(INT, int, kh) X(INT, int, kw)  \
     /* h, w, oh and ow are expected ones: the packed weight must not depend on them, since a call for other sizes plans again */\
     X(INT, bool, open)                                                                             \
-    X(INT, bool, transposed) /* the weight is [c_model][k_model][kh][kw], without groups */        \
+    X(INT, bool, transposed) /* the weight is [c_model][k_model / groups][kh][kw] */               \
     X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
     /* Of volumes: planes of x, of y, of the kernel, step, padding in front, dilation. The weight is [k][c / groups][kd][kh][kw]. Images\
      * have none: all are 0. */                                                                    \
@@ -117,6 +121,7 @@ struct dnn_call {
     X(INT, size_t, packed_size, )             /* bytes; 0: run reads the weight in place */        \
     X(INT, int64_t, n_pack_tasks, )                                                                \
     X(INT, size_t, scratch_size, )            /* bytes per thread for run */                       \
+    X(INT, size_t, partial_size, )            /* bytes that run writes instead of y; 0: y */       \
     X(FLOAT, double, cost, )                  /* estimated seconds at batch_hint */                \
     X(PROBLEM, struct dnn_problem, problem, ) /* its maps lie in the program's memory */
 struct dnn_plan {
@@ -139,6 +144,10 @@ struct dnn_impl {
     void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
+    /* With partial results: computes part `part` < n_parts of y from them, and may change them. Else NULL. */
+    int64_t (*n_parts)(const struct dnn_plan *plan);
+    void (*join)(const struct dnn_plan *plan, int64_t batch, float *partial, float *y,
+                 int64_t part);
     bool any_type; /* it takes problems with other element types than f32, or refuses them itself */
     bool volumes;  /* it takes convolutions of volumes, or refuses them itself */
     bool approximate; /* larger rounding errors than direct: refused in deterministic mode */
@@ -185,6 +194,9 @@ void dnn_call_epilogue(const struct dnn_call *call, int64_t n, int64_t k_block, 
 
 /* The reason of `impl` to refuse the problem, or NULL. */
 const char *dnn_refuse(const struct dnn_impl *impl, const struct dnn_problem *problem);
+
+/* True if stored channels [g * stored / groups, (g + 1) * stored / groups) hold only channels of group g, and padding. */
+bool dnn_keeps_groups(const int *map, int stored, int model, int groups);
 
 /* For implementations that read the weight in place: refuses everything but a linear without prologue, groups and maps. */
 const char *dnn_refuse_linear(const struct dnn_problem *problem);

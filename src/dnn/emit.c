@@ -12,6 +12,7 @@
 
 #include "dnn/depthwise.h"
 #include "dnn/direct.h"
+#include "dnn/grouped.h"
 #include "dnn/list.h"
 #include "dnn/step.h"
 #include "run/pool.h"
@@ -23,6 +24,17 @@ static int64_t count_lanes(int64_t channels, int64_t positions, int lanes) {
     return round_up(channels, lanes) * positions;
 }
 
+/* Do whole groups, of as many channels out as in, fit into one block? */
+static bool share_block(int64_t in, int64_t out, int lanes) { return in == out && lanes % in == 0; }
+
+/* A transposed convolution with groups in one block. */
+static bool supports_spread(const struct layer *l, int lanes) {
+    const int64_t in = ir_group_size(l, l->in[0]), out = ir_group_size(l, l->out[0]);
+    const int64_t taps = size_value(l->in[1]->dim[2]) * size_value(l->in[1]->dim[3]);
+    return share_block(in, out, lanes) && in < lanes && taps <= GROUPED_MAX_TAPS &&
+           !env_has(ENV_SOL_DISABLE, dnn_grouped.name);
+}
+
 /* Is a transposed convolution best computed as it is? Else pass/decompose.c replaces it by a convolution whose channels are the phases of
  * all output channels. That computes more positions of the window if the stride does not divide it, and must interleave its
  * results, but fills the lanes if there are few channels. Without a stride it is a usual convolution. */
@@ -30,7 +42,9 @@ static bool supports_transposed(const struct layer *l, int lanes) {
     const struct attr *a = &l->attr;
     const int64_t phases = a->stride[0] * a->stride[1], k = size_value(l->out[0]->dim[1]);
     int64_t window = 1, positions = 1;
-    if (a->groups > 1 || phases == 1 || phases > DIRECT_MAX_PHASES) return false;
+    if (phases == 1) return false;
+    if (a->groups > 1) return supports_spread(l, lanes);
+    if (phases > DIRECT_MAX_PHASES) return false;
     for (int i = 0; i < 2; i++) {
         const int64_t n = size_value(l->in[1]->dim[2 + i]);
         window *= n;
@@ -39,16 +53,31 @@ static bool supports_transposed(const struct layer *l, int lanes) {
     return count_lanes(k, window, lanes) <= 2 * count_lanes(k * phases, positions, lanes);
 }
 
-/* Do whole groups, of as many channels out as in, fit into one block? */
-static bool share_block(int64_t in, int64_t out, int lanes) { return in == out && lanes % in == 0; }
-
 /* Do the channels of a group fill at least half of their blocks? Layouts pad each group to whole blocks. */
 static bool fills_blocks(int64_t n, int lanes) { return 2 * n >= round_up(n, lanes); }
 
+/* The convolution's output and weight; of the gradient of a weight, the tensors that have their shapes. */
+static struct tensor *find_y(const struct layer *l) {
+    return l->kind == LAYER_conv_weight ? l->in[1] : l->out[0];
+}
+static struct tensor *find_weight(const struct layer *l) {
+    return l->kind == LAYER_conv_weight ? l->out[0] : l->in[1];
+}
+
 /* Is it a convolution whose groups have blocks of their own? */
 static bool has_blocks(const struct layer *conv, int lanes) {
-    const int64_t in = ir_group_size(conv, conv->in[0]), out = ir_group_size(conv, conv->out[0]);
+    const int64_t in = ir_group_size(conv, conv->in[0]), out = ir_group_size(conv, find_y(conv));
     return !share_block(in, out, lanes) && fills_blocks(in, lanes) && fills_blocks(out, lanes);
+}
+
+/* Images whose groups have blocks of their own, or of which full groups are in one block. */
+static bool supports_weight(const struct layer *l, int lanes) {
+    const int64_t in = ir_group_size(l, l->in[0]), out = ir_group_size(l, l->in[1]);
+    if (l->in[0]->rank != 4) return false;
+    if (l->attr.groups == 1 || has_blocks(l, lanes))
+        return !env_has(ENV_SOL_DISABLE, dnn_conv_weight.name);
+    return share_block(in, out, lanes) && in < lanes &&
+           !env_has(ENV_SOL_DISABLE, dnn_conv_weight_grouped.name);
 }
 
 /* With groups: each group has blocks of its own (direct), or full groups fit into one block (grouped). */
@@ -57,6 +86,7 @@ bool dnn_supports(const struct layer *conv, int lanes) {
     if (ir_is_linear(conv)) return true;
     if (conv->kind == LAYER_matmul) return !env_has(ENV_SOL_DISABLE, dnn_matmul.name);
     if (conv->kind == LAYER_conv_transpose) return supports_transposed(conv, lanes);
+    if (conv->kind == LAYER_conv_weight) return supports_weight(conv, lanes);
     return conv->attr.groups == 1 || has_blocks(conv, lanes) ||
            share_block(ir_group_size(conv, conv->in[0]), ir_group_size(conv, conv->out[0]), lanes);
 }
@@ -112,9 +142,14 @@ static int stored_channels(const struct tensor *t) {
     return t->layout.block ? t->layout.stored : const_dim(t, 1);
 }
 
+/* A convolution, or the gradient of one's weight. */
+static bool has_images(const struct layer *l) {
+    return ir_is_conv(l) || l->kind == LAYER_conv_weight;
+}
+
 static bool is_open_conv(const struct layer *conv) {
     const struct tensor *x = conv->in[0];
-    return ir_is_conv(conv) && !size_is_const(size_mul(x->dim[x->rank - 2], x->dim[x->rank - 1]));
+    return has_images(conv) && !size_is_const(size_mul(x->dim[x->rank - 2], x->dim[x->rank - 1]));
 }
 
 /* A dim's known or expected value. For expected sizes that do not fit, an image has one row or column. */
@@ -123,11 +158,11 @@ static int expect_dim(const struct tensor *t, int d, const int64_t *symbols) {
 }
 
 /* Rows and columns of x and y: known, or expected ones. */
-static void set_images(const struct plan *plan, const struct tensor *x, const struct tensor *y,
-                       struct dnn_problem *p) {
+static void set_images(const struct plan *plan, const struct layer *conv, const struct tensor *x,
+                       const struct tensor *y, struct dnn_problem *p) {
     int64_t symbols[SIZE_SYMBOLS];
     plan_expect(plan, 1, symbols);
-    p->open = is_open_conv(y->producer);
+    p->open = is_open_conv(conv);
     p->h = expect_dim(x, x->rank - 2, symbols), p->w = expect_dim(x, x->rank - 1, symbols);
     p->oh = expect_dim(y, y->rank - 2, symbols), p->ow = expect_dim(y, y->rank - 1, symbols);
 }
@@ -142,18 +177,18 @@ static void set_volumes(const struct layer *conv, struct dnn_problem *p) {
 /* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->dnn->anchor;
-    const struct tensor *x = cluster->dnn->x, *y = l->out[0], *w = l->in[1];
+    const struct tensor *x = cluster->dnn->x, *y = find_y(l), *w = find_weight(l);
     const struct attr *a = &l->attr;
-    p->kind = DNN_CONV;
+    p->kind = l->kind == LAYER_conv_weight ? DNN_CONV_WEIGHT : DNN_CONV;
     p->groups = (int)a->groups;
     p->transposed = l->kind == LAYER_conv_transpose;
     p->c_model = p->transposed ? const_dim(w, 0) : const_dim(w, 1) * p->groups;
-    p->k_model = const_dim(w, p->transposed ? 1 : 0);
+    p->k_model = p->transposed ? const_dim(w, 1) * p->groups : const_dim(w, 0);
     p->c = stored_channels(x);
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
     p->k_map = make_map(b, y);
-    set_images(b->plan, x, y, p);
+    set_images(b->plan, l, x, y, p);
     if (w->rank == 5) set_volumes(l, p);
     p->kh = const_dim(w, w->rank - 2), p->kw = const_dim(w, w->rank - 1);
     p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
@@ -297,7 +332,7 @@ static struct dnn_problem make_problem(struct build *b, const struct cluster *cl
     struct dnn_problem p = {
         .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
     const enum layer_kind kind = cluster->dnn->anchor->kind;
-    if (ir_is_conv(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
+    if (has_images(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
     else fill_linear(b->plan, cluster, &p);
     p.factors = cluster->dnn->anchor->attr.factors;
@@ -327,7 +362,7 @@ static const char *refuse(const struct build *b, const struct dnn_impl *impl,
 }
 
 static const char *name_kind(const struct dnn_problem *p) {
-    static const char *const names[] = {"conv", "linear", "matmul"};
+    static const char *const names[] = {"conv", "linear", "matmul", "gradient of a weight"};
     return names[p->kind];
 }
 
@@ -337,7 +372,7 @@ static void report_choice(struct build *b, const struct sol_candidate *candidate
     for (const struct sol_candidate *c = candidate; c < candidate + DNN_N_IMPLS; c++)
         if (c->refusal) text_add(&b->report, "    %s refuses: %s\n", c->name, c->refusal);
         else text_add(&b->report, "    %s: estimated %.1f us\n", c->name, c->seconds * 1e6);
-    if (p->kind != DNN_CONV)
+    if (p->kind == DNN_LINEAR || p->kind == DNN_MATMUL)
         text_add(&b->report, "    -> %s %d->%d\n", best->impl->name, p->c, p->k);
     else
         text_add(&b->report, "    -> %s %dx%d/%d %d->%d @%dx%d groups %d\n", best->impl->name,
@@ -414,7 +449,7 @@ static struct size batch_stride(const struct build *b, const struct tensor *t, b
 /* Each value of y, or of a transposed convolution's x, takes part in the products of all other dims of the weight. */
 static struct size count_flops(const struct cluster *cluster) {
     const struct layer *l = cluster->dnn->anchor;
-    const struct tensor *y = l->out[0], *w = l->in[1];
+    const struct tensor *y = find_y(l), *w = find_weight(l);
     int64_t products = 1;
     if (l->kind == LAYER_matmul)
         return size_scale(size_mul(ir_elements(y), w->dim[w->rank - 2]), 2);
@@ -424,10 +459,11 @@ static struct size count_flops(const struct cluster *cluster) {
 
 static const char *name_step(struct build *b, const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    if (p->kind != DNN_CONV) return arena_printf(b->arena, "%s %d->%d", name_kind(p), p->c, p->k);
+    if (p->kind == DNN_LINEAR || p->kind == DNN_MATMUL)
+        return arena_printf(b->arena, "%s %d->%d", name_kind(p), p->c, p->k);
     return arena_printf(b->arena, "%s %s %dx%d/%d %d->%d @%dx%d",
-                        p->transposed ? "transposed conv" : "conv", plan->impl->name, p->kh, p->kw,
-                        p->sh, p->c_model, p->k_model, p->h, p->w);
+                        p->transposed ? "transposed conv" : name_kind(p), plan->impl->name, p->kh,
+                        p->kw, p->sh, p->c_model, p->k_model, p->h, p->w);
 }
 
 /* The last arguments of a matmul's step. */
@@ -440,11 +476,13 @@ static struct size find_size(const struct matrix_sizes *m, int i) {
 static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                                 const struct dnn_work *work, const struct sol_candidate *candidate,
                                 const struct matrix_sizes *matrices, struct buffer_ref packed,
-                                const struct step *epilogue) {
+                                struct buffer_ref partial, const struct step *epilogue) {
     const struct dnn_plan *plan = &work->plan;
     const struct layer *anchor = cluster->dnn->anchor;
-    const struct tensor *y = find_output(cluster), *x = cluster->dnn->x;
-    const bool is_conv = ir_is_conv(anchor), open = plan->problem.open;
+    const bool is_weight = anchor->kind == LAYER_conv_weight;
+    const struct tensor *y = is_weight ? find_y(anchor) : find_output(cluster),
+                        *x = cluster->dnn->x;
+    const bool is_conv = has_images(anchor), open = plan->problem.open;
     const bool is_quantized = ir_is_quantized(anchor);
     const int n_ptr = DNN_N_POINTERS + epilogue->n_ptr, n_last = DNN_N_ARGS + epilogue->n_arg,
               n_arg = n_last + (open ? dnn_n_sizes(plan->problem.kind) : 0);
@@ -459,7 +497,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     ptr[DNN_SHIFT] = build_ref(b, cluster->dnn->shift);
     ptr[DNN_ZERO] = build_ref(b, is_quantized ? anchor->in[QUANT_ZERO] : NULL);
     ptr[DNN_RANGE] = build_ref(b, anchor->n_in > QUANT_RANGE ? anchor->in[QUANT_RANGE] : NULL);
-    ptr[DNN_Y] = build_ref(b, y);
+    ptr[DNN_Y] = plan->partial_size ? partial : build_ref(b, find_output(cluster));
     arg[DNN_BATCH] = is_conv ? x->dim[0] : count_rows(y);
     arg[DNN_X_STRIDE] = batch_stride(b, x, is_conv);
     arg[DNN_Y_STRIDE] = batch_stride(b, y, is_conv);
@@ -467,7 +505,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
     for (int i = DNN_N_ARGS; i < n_last; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
     for (int i = n_last; i < n_arg; i++)
-        arg[i] = is_conv ? (i < n_last + 2 ? anchor->in[0] : anchor->out[0])
+        arg[i] = is_conv ? (i < n_last + 2 ? anchor->in[0] : find_y(anchor))
                                ->dim[x->rank - 2 + (i - n_last) % 2]
                          : find_size(matrices, i - n_last);
     struct step step = {.run = dnn_step_run,
@@ -490,6 +528,24 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     return build_step(b, b->cluster->phase, &step);
 }
 
+/* Appends the step that makes the cluster's output of partial results. */
+static enum sol_status emit_join(struct build *b, const struct cluster *cluster,
+                                 const struct dnn_plan *plan, struct buffer_ref partial) {
+    struct buffer_ref ptr[] = {partial, build_ref(b, find_output(cluster))};
+    struct step step = {.run = dnn_step_join,
+                        .n_tasks = dnn_step_n_parts,
+                        .data = plan,
+                        .n_ptr = COUNT(ptr),
+                        .ptr = ptr,
+                        .n_arg = 1,
+                        .arg = &cluster->dnn->x->dim[0],
+                        .bytes = size_const((int64_t)plan->partial_size),
+                        .name = "sum of parts",
+                        .module = "DNN",
+                        .layers = build_describe(b, cluster)};
+    return build_step(b, b->cluster->phase, &step);
+}
+
 enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const struct dnn_isa *isa,
                          dnn_tune *tune, const struct step *epilogue) {
     static const struct step none;
@@ -498,11 +554,15 @@ enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const s
     if (cluster->dnn->anchor->kind == LAYER_matmul)
         find_matrices(b, cluster, find_output(cluster), &matrices);
     struct dnn_problem problem = make_problem(b, cluster, &matrices);
-    struct buffer_ref packed = {.kind = BUFFER_NONE};
+    struct buffer_ref packed = {.kind = BUFFER_NONE}, partial = packed;
     struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
     TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
     work->finish = epilogue->data;
     if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
-    return emit_run(b, cluster, work, candidate, &matrices, packed, epilogue);
+    if (work->plan.partial_size)
+        partial =
+            build_temporary(b, size_const((int64_t)work->plan.partial_size), "parts of a gradient");
+    TRY(emit_run(b, cluster, work, candidate, &matrices, packed, partial, epilogue));
+    return work->plan.partial_size ? emit_join(b, cluster, &work->plan, partial) : SOL_OK;
 }

@@ -1,40 +1,67 @@
 /*
- * From a cluster of module RECURRENT, which is one recurrent layer, to steps.
+ * From a cluster of module RECURRENT, which is one recurrent layer or the gradient of one, to steps.
  *
  *   cluster -> with vectors: a pack step, dnn_recurrent_run  |  else: dnn_recurrent_run_plain
+ *           -> the same with dnn_recurrent_grad_run
  *
  * The vector kernel takes f32 and a weight that depends on parameters only. All tensors are plain and dense (plan/storage.c).
  */
 #include "dnn/emit.h"
-#include "dnn/recurrent.h"
+#include "dnn/recurrent_grad.h"
 
 static int64_t kind_of(const struct layer *l) {
-    return l->kind == LAYER_lstm       ? RECURRENT_LSTM
-           : l->kind == LAYER_gru      ? RECURRENT_GRU
-           : l->kind == LAYER_rnn_relu ? RECURRENT_RELU
-                                       : RECURRENT_TANH;
+    const enum layer_kind kind = ir_recurrent_kind(l->kind);
+    return kind == LAYER_lstm       ? RECURRENT_LSTM
+           : kind == LAYER_gru      ? RECURRENT_GRU
+           : kind == LAYER_rnn_relu ? RECURRENT_RELU
+                                    : RECURRENT_TANH;
 }
 
-static int64_t units_of(const struct layer *l) { return size_value(l->in[1]->dim[1]); }
+static bool is_grad(const struct layer *l) { return ir_recurrent_kind(l->kind) != l->kind; }
+
+static struct tensor *weight_of(const struct layer *l) { return l->in[is_grad(l) ? 2 : 1]; }
+
+static int64_t units_of(const struct layer *l) { return size_value(weight_of(l)->dim[1]); }
+
+static int64_t tile_of(const struct layer *l, int lanes) {
+    return is_grad(l) ? dnn_recurrent_grad_tile(lanes) : dnn_recurrent_tile(kind_of(l), lanes);
+}
 
 static void fill_arguments(const struct layer *l, int lanes, struct size *arg) {
-    const int64_t axis = l->attr.axis, kind = kind_of(l);
-    arg[RECURRENT_KIND] = size_const(kind);
+    const int64_t axis = l->attr.axis;
+    arg[RECURRENT_KIND] = size_const(kind_of(l));
     arg[RECURRENT_REVERSE] = size_const(l->attr.reverse);
     arg[RECURRENT_AXIS] = size_const(axis);
     arg[RECURRENT_STEPS] = l->in[0]->dim[axis];
     arg[RECURRENT_SAMPLES] = l->in[0]->dim[1 - axis];
     arg[RECURRENT_UNITS] = size_const(units_of(l));
-    arg[RECURRENT_TILE] = size_const(dnn_recurrent_tile(kind, lanes));
+    arg[RECURRENT_TILE] = size_const(tile_of(l, lanes));
     arg[RECURRENT_IS_DOUBLE] = size_const(l->in[0]->dtype == SOL_F64);
 }
 
+/* ---- Packing ---- */
+
+typedef void pack_fn(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                     int64_t begin, int64_t end);
+
+static pack_fn *packing_of(const struct layer *l) {
+    return is_grad(l) ? dnn_recurrent_grad_pack : dnn_recurrent_pack;
+}
+
+/* Floats of the packed weight, with vectors of `lanes`. */
+static int64_t packed_size(const struct layer *l, int lanes) {
+    const int64_t units = units_of(l), n_tiles = ceil_div(units, tile_of(l, lanes));
+    if (is_grad(l)) return n_tiles * tile_of(l, lanes) * units * dnn_recurrent_gates(kind_of(l));
+    return n_tiles * units * dnn_recurrent_vectors(kind_of(l)) * lanes;
+}
+
 /* The packed weight of an earlier layer with the same weight and kind: a cell that runs once per step is packed once. */
-static bool find_packed(const struct build *b, enum phase phase, const struct buffer_ref *weight,
-                        const struct size *arg, struct buffer_ref *out) {
+static bool find_packed(const struct build *b, enum phase phase, pack_fn *pack,
+                        const struct buffer_ref *weight, const struct size *arg,
+                        struct buffer_ref *out) {
     for (int i = 0; i < b->steps[phase].n; i++) {
         const struct step *step = &b->steps[phase].at[i];
-        if (step->run != dnn_recurrent_pack || step->ptr[0].kind != weight->kind ||
+        if (step->run != pack || step->ptr[0].kind != weight->kind ||
             step->ptr[0].index != weight->index ||
             !size_equal(step->ptr[0].offset, weight->offset) ||
             !size_equal(step->arg[RECURRENT_KIND], arg[RECURRENT_KIND]) ||
@@ -48,16 +75,14 @@ static bool find_packed(const struct build *b, enum phase phase, const struct bu
 
 static enum sol_status emit_pack(struct build *b, const struct layer *l, int lanes,
                                  struct size *arg, struct buffer_ref *packed) {
-    const int64_t tile = dnn_recurrent_tile(kind_of(l), lanes), units = units_of(l);
-    const int64_t vectors = dnn_recurrent_vectors(kind_of(l));
-    const int64_t size = ceil_div(units, tile) * units * vectors * lanes * (int64_t)sizeof(float);
-    const struct buffer_ref weight = build_ref(b, l->in[1]);
+    const int64_t size = packed_size(l, lanes) * (int64_t)sizeof(float);
+    const struct buffer_ref weight = build_ref(b, weight_of(l));
     const enum phase phase = phase_of_packing(b->cluster->phase);
-    if (find_packed(b, phase, &weight, arg, packed)) return SOL_OK;
+    if (find_packed(b, phase, packing_of(l), &weight, arg, packed)) return SOL_OK;
     *packed = build_packed(b, size, "packed weight");
     struct buffer_ref ptr[] = {weight, *packed};
     return build_step(b, phase,
-                      &(struct step){.run = dnn_recurrent_pack,
+                      &(struct step){.run = packing_of(l),
                                      .n_tasks = dnn_recurrent_n_pack_tasks,
                                      .n_ptr = COUNT(ptr),
                                      .ptr = ptr,
@@ -69,35 +94,77 @@ static enum sol_status emit_pack(struct build *b, const struct layer *l, int lan
                                      .layers = "pack"});
 }
 
+/* ---- The layer ---- */
+
+/* Does the vector kernel compute it? */
+static bool fits(const struct layer *l, const struct dnn_isa *isa) {
+    return isa && l->in[0]->dtype == SOL_F32 && ir_is_constant(weight_of(l));
+}
+
+/* `ptr` has all pointers but the weight, which is ptr[weight]; `step` its functions. */
+static enum sol_status emit_step(struct build *b, const struct cluster *cluster,
+                                 const struct dnn_isa *isa, struct buffer_ref *ptr, int weight,
+                                 struct step step) {
+    const struct layer *l = cluster->layers.at[0];
+    struct size arg[RECURRENT_N_ARGS];
+    fill_arguments(l, fits(l, isa) ? isa->lanes : 1, arg);
+    if (fits(l, isa)) TRY(emit_pack(b, l, isa->lanes, arg, &ptr[weight]));
+    else ptr[weight] = build_ref(b, weight_of(l));
+    step.on_caller = fits(l, isa);
+    step.data = fits(l, isa) ? isa->kernels : NULL;
+    step.ptr = ptr;
+    step.n_arg = COUNT(arg);
+    step.arg = arg;
+    step.flops = size_scale(ir_elements(l->in[0]), 2 * units_of(l));
+    step.bytes = build_bytes(cluster);
+    step.name =
+        arena_printf(b->arena, "%s %lld", layer_infos[l->kind].name, (long long)units_of(l));
+    step.module = "DNN";
+    step.layers = build_describe(b, cluster);
+    return build_step(b, cluster->phase, &step);
+}
+
+/* The last of the inputs before the lengths, if the kind has one more than the others. */
+static struct tensor *more_of(const struct layer *l) {
+    const bool has_more = dnn_recurrent_gates(kind_of(l)) > 1;
+    return has_more ? l->in[layer_infos[l->kind].min_in - 1] : NULL;
+}
+
+static enum sol_status emit_grad(struct build *b, const struct cluster *cluster,
+                                 const struct dnn_isa *isa) {
+    const struct layer *l = cluster->layers.at[0];
+    const struct tensor *x = l->in[0];
+    const struct size cells =
+        size_scale(ir_count(x, 0, 2), units_of(l) * (int64_t)size_element(x->dtype));
+    struct buffer_ref ptr[RECURRENT_GRAD_N_POINTERS] = {
+        [RECURRENT_GRAD_X] = build_ref(b, l->in[0]),
+        [RECURRENT_GRAD_PRODUCT] = build_ref(b, l->in[1]),
+        [RECURRENT_GRAD_DY] = build_ref(b, l->in[3]),
+        [RECURRENT_GRAD_MORE] = build_ref(b, more_of(l)),
+        [RECURRENT_GRAD_LENGTHS] = build_ref(b, ir_lengths(l)),
+        [RECURRENT_GRAD_OUT] = build_ref(b, l->out[0])};
+    if (kind_of(l) == RECURRENT_LSTM)
+        ptr[RECURRENT_GRAD_CELLS] = build_temporary(b, cells, "cells");
+    return emit_step(
+        b, cluster, isa, ptr, RECURRENT_GRAD_WEIGHT,
+        (struct step){.run = fits(l, isa) ? dnn_recurrent_grad_run : dnn_recurrent_grad_run_plain,
+                      .n_tasks = dnn_recurrent_grad_n_tasks,
+                      .n_ptr = COUNT(ptr)});
+}
+
 enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluster,
                                    const struct dnn_isa *isa) {
     const struct layer *l = cluster->layers.at[0];
-    const bool fits = isa && l->in[0]->dtype == SOL_F32 && ir_is_constant(l->in[1]);
-    const bool has_more = l->kind == LAYER_lstm || l->kind == LAYER_gru;
-    struct buffer_ref ptr[RECURRENT_N_POINTERS] = {
-        [RECURRENT_X] = build_ref(b, l->in[0]),
-        [RECURRENT_STATE] = build_ref(b, l->in[2]),
-        [RECURRENT_MORE] = build_ref(b, has_more ? l->in[3] : NULL),
-        [RECURRENT_LENGTHS] = build_ref(b, ir_lengths(l)),
-        [RECURRENT_Y] = build_ref(b, l->out[0])};
-    struct size arg[RECURRENT_N_ARGS];
-    fill_arguments(l, fits ? isa->lanes : 1, arg);
-    if (fits) TRY(emit_pack(b, l, isa->lanes, arg, &ptr[RECURRENT_WEIGHT]));
-    else ptr[RECURRENT_WEIGHT] = build_ref(b, l->in[1]);
-    return build_step(
-        b, cluster->phase,
-        &(struct step){.run = fits ? dnn_recurrent_run : dnn_recurrent_run_plain,
-                       .n_tasks = dnn_recurrent_n_tasks,
-                       .on_caller = fits,
-                       .data = fits ? isa->kernels : NULL,
-                       .n_ptr = COUNT(ptr),
-                       .ptr = ptr,
-                       .n_arg = COUNT(arg),
-                       .arg = arg,
-                       .flops = size_scale(ir_elements(l->in[0]), 2 * units_of(l)),
-                       .bytes = build_bytes(cluster),
-                       .name = arena_printf(b->arena, "%s %lld", layer_infos[l->kind].name,
-                                            (long long)units_of(l)),
-                       .module = "DNN",
-                       .layers = build_describe(b, cluster)});
+    if (is_grad(l)) return emit_grad(b, cluster, isa);
+    struct buffer_ref ptr[RECURRENT_N_POINTERS] = {[RECURRENT_X] = build_ref(b, l->in[0]),
+                                                   [RECURRENT_STATE] = build_ref(b, l->in[2]),
+                                                   [RECURRENT_MORE] = build_ref(b, more_of(l)),
+                                                   [RECURRENT_LENGTHS] =
+                                                       build_ref(b, ir_lengths(l)),
+                                                   [RECURRENT_Y] = build_ref(b, l->out[0])};
+    return emit_step(
+        b, cluster, isa, ptr, RECURRENT_WEIGHT,
+        (struct step){.run = fits(l, isa) ? dnn_recurrent_run : dnn_recurrent_run_plain,
+                      .n_tasks = dnn_recurrent_n_tasks,
+                      .n_ptr = COUNT(ptr)});
 }

@@ -55,7 +55,9 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
     const char *reason = refuse_types(problem);
     if (reason) return reason;
-    if (problem->transposed) return "transposed";
+    if (problem->transposed && problem->x_type != SOL_F32) return "transposed with 8 bits";
+    if (problem->transposed && problem->kh * problem->kw > GROUPED_MAX_TAPS)
+        return "transposed with a large kernel";
     if (problem->c_model != problem->k_model || problem->c != problem->k)
         return "channels in and out differ";
     if (problem->c_model % problem->groups) return "channels are not divided by groups";
@@ -82,7 +84,8 @@ static int64_t block_weights(const struct dnn_plan *plan) {
 static double image_cost(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double plane = (double)p->oh * p->ow, blocks = p->c / p->lanes;
-    const double flops = 2 * blocks * plane * (double)block_weights(plan);
+    const double points = p->transposed ? (double)p->h * p->w : plane;
+    const double flops = 2 * blocks * points * (double)block_weights(plan);
     const double x = (double)p->h * p->w * (double)size_element(p->x_type);
     const double y = (p->residual ? 2 : 1) * plane * (double)size_element(p->y_type);
     const double bytes = p->c * (x + y);
@@ -113,6 +116,11 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
+/* The filter of output channel k and input channel j of its group. */
+static int64_t find_filter(const struct dnn_problem *p, int64_t k, int64_t j, int64_t size) {
+    return p->transposed ? (k - k % size + j) * size + k % size : k * size + j;
+}
+
 /* Pack task: a channel block. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t block) {
     const struct dnn_problem *p = &plan->problem;
@@ -123,7 +131,7 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
             for (int64_t lane = 0; lane < p->lanes; lane++) {
                 const int64_t stored = block * p->lanes + lane;
                 const int64_t k = dnn_model_channel(p->k_map, stored);
-                const int64_t at = (k * size + j) * taps + tap;
+                const int64_t at = find_filter(p, k, j, size) * taps + tap;
                 *to++ = k < 0 ? 0 : p->w_type == SOL_I8 ? ((const int8_t *)weight)[at] : weight[at];
             }
 }

@@ -9,6 +9,9 @@
  * alone. Each kernel position takes `size` multiply-adds of full vectors: for product j a shuffle moves channel j of each
  * lane's own group into that lane. No lane multiplies in vain.
  *
+ * A transposed convolution of stride (sh, sw) has sw column phases: the columns of y that are u modulo sw. All points of a row and a phase
+ * read the same taps, a list of at most GROUPED_MAX_TAPS, and neighbouring points neighbouring pixels of x.
+ *
  *   packed  [channel block][kernel row][kernel column][channel j of the group][LANES]
  *
  * x is read in place and never copied, as memory traffic of x and y takes most of the time.
@@ -24,5 +27,8 @@ enum grouped_param {
     GROUPED_ROWS,   /* rows of y per task */
     GROUPED_CHUNKS, /* tasks per channel block and sample */
 };
+
+/* The most taps of a transposed convolution. */
+#define GROUPED_MAX_TAPS 121
 
 #endif

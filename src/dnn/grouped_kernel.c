@@ -177,6 +177,59 @@ static int find_window(const struct dnn_problem *p, int64_t size) {
     return p->kw == 3 || (size == 1 && (p->kw == 5 || p->kw == 7)) ? p->kw : 0;
 }
 
+/* ---- Transposed convolutions ---- */
+
+/* A tap of a row and phase of y: the row of x, the column that the phase's first point reads, and the weights. */
+struct spread_tap {
+    const float *row, *weights;
+    int64_t column;
+};
+
+/* Neighbouring points of a phase. `first`: its first point's number in the phase. */
+struct spread {
+    int64_t n_taps, first, size;
+    struct spread_tap tap[GROUPED_MAX_TAPS];
+    const ivec *shuffles;
+    struct simd_output out;
+};
+
+/* at: the column of x that point 0 of the tile reads. */
+INLINE void add_spread(int n, bool many, const struct spread *t, const struct spread_tap *tap,
+                       int64_t at, bool edge, vec *sum) {
+    for (int64_t j = 0; j < (many ? t->size : 1); j++) {
+        const vec w = vec_load(tap->weights + j * LANES);
+        UNROLL
+        for (int i = 0; i < n; i++) {
+            vec x = {0};
+            if (!edge || (uint64_t)(at + i) < (uint64_t)t->out.problem->w)
+                x = vec_load(tap->row + (at + i) * LANES);
+            if (many) x = vec_shuffle(x, t->shuffles[j]);
+            sum[i] += x * w;
+        }
+    }
+}
+
+INLINE void spread_tile(int n, bool many, const struct spread *t) {
+    vec sum[PIXELS];
+    UNROLL
+    for (int i = 0; i < n; i++) sum[i] = (vec){0};
+    for (int64_t k = 0; k < t->n_taps; k++) {
+        const int64_t at = t->first + t->tap[k].column;
+        const bool edge = at < 0 || at + n > t->out.problem->w;
+        if (edge) add_spread(n, many, t, &t->tap[k], at, true, sum);
+        else add_spread(n, many, t, &t->tap[k], at, false, sum);
+    }
+    simd_finish(1, n, 1, 1, t->out.pixel, &t->out, sum);
+}
+
+typedef void spread_fn(const struct spread *tile);
+#define SPREAD(n)                                                                \
+    static void spread_##n##_one(const struct spread *t) { spread_tile(n, false, t); } \
+    static void spread_##n##_many(const struct spread *t) { spread_tile(n, true, t); }
+#define ENTRY_SPREAD(n) [n] = {spread_##n##_one, spread_##n##_many},
+SIMD_UP_TO(PIXELS, SPREAD)
+static spread_fn *const spreads[PIXELS + 1][2] = {SIMD_UP_TO(PIXELS, ENTRY_SPREAD)};
+
 /* ---- Rows ---- */
 
 /* What all rows of one task use. image: the sample. */
@@ -252,6 +305,57 @@ static void run_row(const struct work *work, int64_t row) {
     run_tiles(work, &tile, row);
 }
 
+/* Is kernel row (or column) `tap` read at point `at` of y? *out: the row of x. */
+static bool find_source(int64_t at, int64_t pad, int64_t tap, int64_t dilation, int64_t stride,
+                        int64_t *out) {
+    const int64_t from = at + pad - tap * dilation;
+    *out = from / stride;
+    return from % stride == 0;
+}
+
+/* Lists the taps of phase `u` of row `row` of y. */
+static void find_taps(const struct work *work, int64_t row, int64_t u, struct spread *t) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const float *x = work->call->x + work->image * work->call->x_stride +
+                     work->block * p->h * p->w * LANES,
+                *weights = work->call->packed + work->block * p->kh * p->kw * t->size * LANES;
+    int64_t from, column;
+    t->n_taps = 0;
+    for (int64_t r = 0; r < p->kh; r++) {
+        if (!find_source(row, p->pt, r, p->dh, p->sh, &from) || from < 0 || from >= p->h) continue;
+        for (int64_t s = 0; s < p->kw; s++)
+            if (find_source(u, p->pl, s, p->dw, p->sw, &column))
+                t->tap[t->n_taps++] = (struct spread_tap){
+                    x + from * p->w * LANES, weights + (r * p->kw + s) * t->size * LANES, column};
+    }
+}
+
+/* Computes one row of y of a transposed convolution. */
+static void spread_row(const struct work *work, int64_t row) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t block = work->block * p->oh * p->ow * LANES;
+    struct spread t = {.size = work->plan->param[GROUPED_SIZE],
+                       .shuffles = work->shuffles,
+                       .out.problem = p,
+                       .out.pixel = (int64_t)p->sw * LANES,
+                       .out.bias =
+                           work->call->bias ? work->call->bias + work->block * LANES : NULL};
+    for (int64_t u = 0; u < min_i64(p->sw, p->ow); u++) {
+        const int64_t points = ceil_div(p->ow - u, p->sw), parts = ceil_div(points, PIXELS);
+        find_taps(work, row, u, &t);
+        for (int64_t part = 0, n; part < parts; part++) {
+            t.first = dnn_split(points, part, parts);
+            n = dnn_split(points, part + 1, parts) - t.first;
+            const int64_t at = block + (row * p->ow + u + t.first * p->sw) * LANES;
+            t.out.y = work->call->y + work->image * work->call->y_stride + at;
+            if (p->residual)
+                t.out.residual =
+                    work->call->residual + work->image * work->call->residual_stride + at;
+            spreads[n][t.size > 1](&t);
+        }
+    }
+}
+
 dnn_run_fn ISA_NAME(dnn_run_grouped);
 void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_call *call,
                                void *scratch, int64_t begin, int64_t end) {
@@ -271,7 +375,8 @@ void ISA_NAME(dnn_run_grouped)(const struct dnn_plan *plan, const struct dnn_cal
         const int64_t row = task % chunks * plan->param[GROUPED_ROWS];
         const int64_t last = min_i64(row + plan->param[GROUPED_ROWS], plan->problem.oh);
         for (int64_t i = row, shown = row; i < last; i++) {
-            run_row(&work, i);
+            if (plan->problem.transposed) spread_row(&work, i);
+            else run_row(&work, i);
             if (!call->epilogue || (i + 1 < last && (i + 1 - shown) * width < SHOWN)) continue;
             dnn_call_epilogue(call, work.image, work.block, shown * width, i + 1 - shown, width,
                               width);

@@ -27,6 +27,8 @@
     OWN(direct, direct)             \
     OWN(linear_bf16, linear_bf16)   \
     OWN(product, product)           \
+    OWN(conv_weight, conv_weight)   \
+    OWN(conv_weight_grouped, conv_weight_grouped) \
     MORE(product, matmul)           \
     OWN(linear_int8, linear_int8)   \
     VENDOR(onednn, onednn)          \
@@ -61,6 +63,8 @@ struct dnn_kernels {
 #undef DNN_MEMBER
     dnn_finish_fn *finish;
     dnn_recurrent_fn *recurrent;
+    dnn_recurrent_gates_fn *recurrent_gates;
+    dnn_recurrent_grad_fn *recurrent_grad;
     dnn_attention_fn *attention;
     const struct dnn_probe_kernels *probe;
 };

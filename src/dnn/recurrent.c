@@ -1,15 +1,10 @@
 /*
  * The functions of the steps of recurrent layers: the loop over steps of time, and packing.
  *
- *   run/exec.c -> dnn_recurrent_run -> pool_run, once -> run_steps on each thread -> run_task -> plan->kernels->recurrent
+ *   run/exec.c -> dnn_recurrent_run -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent
  *
  * The state before a step of time is the state of the step before in y itself, so there is no other copy of it. The cell of an
  * lstm lies in the last rows of y, where the caller expects the last one.
- *
- * The tasks of a step of time are divided into one share per thread, the same ones at all steps, so that the weights of a share
- * stay in the caches of its thread. If they do not fit, every second step takes them in the opposite order: it begins with those that the
- * step before has used last. A thread that is done with its share takes tasks of others, so any number of threads computes all
- * steps, and a thread that begins late finds its place by the counters of the shares.
  *
  * Invariants: a sample beyond its length is not computed, its states are zero. The order of a sum does not depend on the division
  * into tasks. This file is part of deployed libraries.
@@ -17,11 +12,9 @@
 #include "dnn/recurrent.h"
 
 #include "dnn/list.h"
-#include "run/pool.h"
+#include "dnn/recurrent_walk.h"
 
 #include <math.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <string.h>
 
 /* ---- Plain loops ---- */
@@ -41,8 +34,8 @@
 #define RECURRENT_PLAIN run_f64
 #include "dnn/recurrent_plain.h"
 
-static void fail_length(const struct step *step, void *const *ptr, const int64_t *arg, int64_t n) {
-    const int64_t *length = ptr[RECURRENT_LENGTHS];
+void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
+                        int64_t n) {
     exec_fail(fail(SOL_EINDEX, "%s: sample %lld has %lld steps, but there are %lld", step->name,
                    (long long)n, (long long)length[n], (long long)arg[RECURRENT_STEPS]));
 }
@@ -51,7 +44,7 @@ void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const in
                              void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? run_f64 : run_f32)(ptr, arg, begin, end);
-    if (bad) fail_length(step, ptr, arg, bad - 1);
+    if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_LENGTHS], bad - 1);
 }
 
 int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg) {
@@ -91,20 +84,6 @@ void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t
 
 /* Samples of a task. The weight of a tile stays in L2 while they are computed. */
 #define ROWS 24
-/* Multiply-adds of a step of time below which waking other threads costs more than they save, about a microsecond. */
-#define ALONE ((int64_t)1 << 16)
-
-/* Most shares, for threads beyond that there are none; and pauses of a waiting thread before it offers its core to others, some 20 us. */
-#define SHARES 64
-#define PAUSES 500
-
-/* A part of the tasks of each step of time. `next` counts the tasks that were taken at all steps: task next % n of step next / n is the
- * next one. */
-struct share {
-    _Alignas(128) _Atomic int64_t next;
-    int64_t begin, n;
-};
-
 struct recurrent {
     const struct dnn_kernels *kernels;
     const int64_t *arg;
@@ -114,10 +93,7 @@ struct recurrent {
     /* floats from one step of time, and from one sample, to the next */
     int64_t x_step, x_sample, y_step, y_sample;
     int64_t n_tiles, tile_size; /* floats of a packed tile */
-    int64_t n_parts, n_tasks;   /* parts of the samples; tasks of a step of time */
-    int n_shares;
-    struct share share[SHARES];
-    _Alignas(128) _Atomic int64_t done; /* tasks of all steps */
+    int64_t n_parts;            /* of the samples */
 };
 
 static int64_t length_of(const struct recurrent *r, int64_t n) {
@@ -144,7 +120,9 @@ static struct recurrent_row row_of(const struct recurrent *r, int64_t time, int6
 }
 
 /* Task: tile task / n_parts, for part task % n_parts of the samples. Samples beyond their length get zeros. */
-static void run_task(const struct recurrent *r, int64_t time, int64_t task) {
+static void run_task(void *user, int64_t step, int64_t task) {
+    const struct recurrent *r = user;
+    const int64_t time = r->arg[RECURRENT_REVERSE] ? r->arg[RECURRENT_STEPS] - 1 - step : step;
     const int64_t tile = task / r->n_parts, first = task % r->n_parts * ROWS;
     const int64_t units = r->arg[RECURRENT_UNITS], n_tile = r->arg[RECURRENT_TILE];
     const int64_t end = min_i64(first + ROWS, r->arg[RECURRENT_SAMPLES]);
@@ -157,65 +135,6 @@ static void run_task(const struct recurrent *r, int64_t time, int64_t task) {
     }
     r->kernels->recurrent(r->arg[RECURRENT_KIND], units, unit, r->weight + tile * r->tile_size,
                           r->more, n, row);
-}
-
-/* Takes a task of the share at step number `step`. -1: there is none left. */
-static int64_t take_task(struct share *share, int64_t step) {
-    int64_t next = atomic_load_explicit(&share->next, memory_order_relaxed);
-    do
-        if (next >= (step + 1) * share->n) return -1;
-    while (!atomic_compare_exchange_weak_explicit(&share->next, &next, next + 1,
-                                                  memory_order_relaxed, memory_order_relaxed));
-    const int64_t i = next - step * share->n;
-    return share->begin + (step % 2 ? share->n - 1 - i : i);
-}
-
-/* Computes all tasks of a step that nobody has taken, those of the own share first. Returns their number. */
-static int64_t run_step(struct recurrent *r, int own, int64_t step) {
-    const int64_t time = r->arg[RECURRENT_REVERSE] ? r->arg[RECURRENT_STEPS] - 1 - step : step;
-    int64_t n = 0;
-    for (int i = 0; i < r->n_shares; i++) {
-        struct share *share = &r->share[(own + i) % r->n_shares];
-        for (int64_t task; (task = take_task(share, step)) >= 0; n++) run_task(r, time, task);
-    }
-    return n;
-}
-
-/* Waits until `n` tasks of all steps are done. */
-static void await_tasks(struct recurrent *r, int64_t n) {
-    for (int64_t i = 0; atomic_load_explicit(&r->done, memory_order_acquire) < n; i++) {
-#if defined __x86_64__
-        __builtin_ia32_pause();
-#elif defined __aarch64__
-        __asm__ volatile("yield");
-#endif
-        if (i % PAUSES == PAUSES - 1) sched_yield();
-    }
-}
-
-/* All steps on one thread, with the share `begin`. The tasks of a step need the states of all units: it waits for those that others have
- * taken. These are running, so the wait ends. */
-static void run_steps(void *user, int thread, int64_t begin, int64_t end) {
-    struct recurrent *r = user;
-    (void)thread, (void)end;
-    for (int64_t step = 0; step < r->arg[RECURRENT_STEPS]; step++) {
-        const int64_t n = run_step(r, (int)begin, step);
-        if (n) atomic_fetch_add_explicit(&r->done, n, memory_order_acq_rel);
-        await_tasks(r, (step + 1) * r->n_tasks);
-    }
-}
-
-/* `work`: multiply-adds of a step. */
-static void make_shares(struct recurrent *r, int64_t work) {
-    const int64_t n = work < ALONE ? 1 : min_i64(min_i64(pool_threads(), SHARES), r->n_tasks);
-    r->n_shares = (int)n;
-    for (int i = 0; i < r->n_shares; i++) {
-        struct share *share = &r->share[i];
-        share->begin = dnn_split(r->n_tasks, i, n);
-        share->n = dnn_split(r->n_tasks, i + 1, n) - share->begin;
-        atomic_init(&share->next, 0);
-    }
-    atomic_init(&r->done, 0);
 }
 
 static void init_recurrent(const struct step *step, void *const *ptr, const int64_t *arg,
@@ -239,8 +158,6 @@ static void init_recurrent(const struct step *step, void *const *ptr, const int6
     r->x_step = by_sample ? units * gates : units * gates * arg[RECURRENT_SAMPLES];
     r->x_sample = by_sample ? units * gates * steps : units * gates;
     r->n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS);
-    r->n_tasks = r->n_tiles * r->n_parts;
-    make_shares(r, arg[RECURRENT_SAMPLES] * units * units * gates);
 }
 
 /* Copies the first cells to the place of the last ones. Returns the number of a sample with a wrong length; -1: there is none. */
@@ -272,10 +189,14 @@ void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t 
     init_recurrent(step, ptr, arg, &r);
     const int64_t bad = begin_run(&r);
     if (bad >= 0) {
-        fail_length(step, ptr, arg, bad);
+        dnn_recurrent_fail(step, arg, r.length, bad);
         return;
     }
-    pool_run(r.n_shares, 1, run_steps, &r);
+    const int64_t units = arg[RECURRENT_UNITS];
+    dnn_recurrent_walk(arg[RECURRENT_STEPS], r.n_tiles * r.n_parts,
+                       arg[RECURRENT_SAMPLES] * units * units *
+                           dnn_recurrent_gates(arg[RECURRENT_KIND]),
+                       run_task, &r);
     end_run(&r);
 }
 

@@ -2,7 +2,7 @@
  * Recurrent layers: what the step's functions (recurrent.c), the vector kernel (recurrent_kernel.c) and the compiler
  * (emit_recurrent.c) share.
  *
- *   step -> dnn_recurrent_run -> the pool, once -> on each thread all steps of time in order: tiles of units -> dnn_recurrent_fn
+ *   step -> dnn_recurrent_run -> dnn_recurrent_walk: all steps of time in order, on all threads: tiles of units -> dnn_recurrent_fn
  *
  * At each step of time, the state behind it is y[t] = cell(x[t] + y[t - 1] * weight). The tasks of one step of time are
  * independent: one has a tile of units for some samples, with all gates of these units. Between two steps
@@ -37,6 +37,15 @@ struct recurrent_row {
 typedef void dnn_recurrent_fn(int64_t kind, int64_t units, int64_t unit, const float *weight,
                               const float *bias, int n, const struct recurrent_row *row);
 
+/* recurrent_grad.h */
+struct recurrent_grad_row;
+typedef void dnn_recurrent_grad_fn(int64_t kind, int64_t units, int64_t unit, int64_t inner,
+                                   const float *weight, int n,
+                                   const struct recurrent_grad_row *row);
+struct recurrent_gates;
+typedef void dnn_recurrent_gates_fn(int64_t kind, int64_t units, int64_t unit, int64_t n,
+                                    const struct recurrent_gates *at);
+
 /* Runs all steps of time; data: a struct dnn_kernels. One task, which is run on the thread of the call, as it calls the pool. */
 void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end);
@@ -48,6 +57,10 @@ int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg); /* o
 void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t *arg,
                         void *scratch, int64_t begin, int64_t end);
 int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg);
+
+/* Fails the call: sample `n` has more steps than there are, or less than 0. */
+void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
+                        int64_t n);
 
 /* The steps above, without their data: run, run_plain, pack. Deployed libraries take them from here, so that they contain the
  * functions only if they use them. */

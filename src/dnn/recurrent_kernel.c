@@ -20,8 +20,6 @@
 #endif
 enum { VECTORS = 4 };
 
-INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
-
 /* ---- Cells ---- */
 
 /* The tile's place: units [unit, unit + n) of `units`. */

@@ -1,5 +1,5 @@
 /*
- * Functions on vectors, for kernels whose values need more than products: recurrent_kernel.c, attention_kernel.c. The formulas of
+ * Functions on vectors, for kernels whose values need more than products: recurrent_kernel.c, recurrent_grad_kernel.c, attention_kernel.c. The formulas of
  * exp and tanh are those of dfp/vector.h, so that these kernels are as accurate as generated ones.
  */
 #ifndef SOL_SIMD_MATH_H
@@ -48,6 +48,8 @@ INLINE vec exponential_of_negative(vec x) {
     return (vec)(y & ~(uvec)(x < -87.0f));
 #endif
 }
+
+INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
 
 /* Near zero an odd polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign of x. */
 INLINE vec tangent(vec x) {

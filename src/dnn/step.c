@@ -70,7 +70,7 @@ static enum sol_status set_sizes(const struct step *step, const int64_t *arg,
     const int n = dnn_n_sizes(p->kind);
     const int64_t *size = arg + step->n_arg - n;
     int *const sides[] = {&p->h, &p->w, &p->oh, &p->ow}, *const products[] = {&p->k, &p->c};
-    int *const *to = p->kind == DNN_CONV ? sides : products;
+    int *const *to = n == COUNT(sides) ? sides : products;
     p->batch_hint = max_i64(1, arg[DNN_BATCH]);
     if (p->kind == DNN_MATMUL) memcpy(p->matrix, size, sizeof p->matrix), size += DNN_N_MATRIX;
     for (int i = 0; size + i < arg + step->n_arg; i++) TRY(set_size(step, size[i], to[i]));
@@ -82,11 +82,13 @@ enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, stru
                                const struct step **out) {
     struct dnn_work work = *(const struct dnn_work *)step->data;
     struct step copy = *step;
-    const size_t packed_size = work.plan.packed_size, scratch = dnn_step_scratch(&work.plan);
+    const size_t packed_size = work.plan.packed_size, partial_size = work.plan.partial_size,
+                 scratch = dnn_step_scratch(&work.plan);
     TRY(set_sizes(step, arg, &work.plan.problem));
     work.plan.impl->plan(&work.plan);
-    if (work.plan.packed_size != packed_size)
-        return fail(SOL_EBUG, "%s: the packed weight depends on the sizes", step->name);
+    if (work.plan.packed_size != packed_size || work.plan.partial_size != partial_size)
+        return fail(SOL_EBUG, "%s: the packed weight or partial results depend on the sizes",
+                    step->name);
     copy.scratch_size = step->scratch_size - scratch + dnn_step_scratch(&work.plan);
     copy.data = arena_copy(arena, &work, sizeof work);
     *out = arena_copy(arena, &copy, sizeof copy);
@@ -95,9 +97,11 @@ enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, stru
 
 /* ---- Running ---- */
 
+/* Without samples there is no y, but a gradient of a weight, which is 0. */
 int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg) {
     const struct dnn_work *work = step->data;
-    return arg[DNN_BATCH] ? work->plan.impl->n_tasks(&work->plan, arg[DNN_BATCH]) : 0;
+    if (!arg[DNN_BATCH] && work->plan.problem.kind != DNN_CONV_WEIGHT) return 0;
+    return work->plan.impl->n_tasks(&work->plan, arg[DNN_BATCH]);
 }
 
 /* The first DNN_N_POINTERS pointers and DNN_N_ARGS arguments are the implementation's, the others the epilogue's. */
@@ -122,4 +126,20 @@ void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg,
                             .epilogue = work->finish ? finish_tile : NULL,
                             .epilogue_user = &finishing};
     work->plan.impl->run(&work->plan, &call, scratch, begin, end);
+}
+
+/* ---- Partial results ---- */
+
+int64_t dnn_step_n_parts(const struct step *step, const int64_t *arg) {
+    (void)arg;
+    const struct dnn_plan *plan = step->data;
+    return plan->impl->n_parts(plan);
+}
+
+void dnn_step_join(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                   int64_t begin, int64_t end) {
+    (void)scratch;
+    const struct dnn_plan *plan = step->data;
+    for (int64_t part = begin; part < end; part++)
+        plan->impl->join(plan, arg[DNN_BATCH], ptr[0], ptr[1], part);
 }

@@ -30,7 +30,7 @@ enum {
 enum { DNN_BATCH, DNN_X_STRIDE, DNN_Y_STRIDE, DNN_RESIDUAL_STRIDE, DNN_N_ARGS };
 /* The number of the last arguments of a step whose problem is `open`. Conv: h, w, oh, ow; matmul: those of `matrix`, k, c. */
 static inline int dnn_n_sizes(enum dnn_kind kind) {
-    return kind == DNN_CONV ? 4 : DNN_N_MATRIX + 2;
+    return kind == DNN_CONV || kind == DNN_CONV_WEIGHT ? 4 : DNN_N_MATRIX + 2;
 }
 
 /* step->data of the run step; lies in the program's memory. */
@@ -48,6 +48,11 @@ enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, stru
                                const struct step **out);
 /* Bytes of scratch per thread that the implementation needs, rounded up to a cache line. The epilogue's scratch follows. */
 size_t dnn_step_scratch(const struct dnn_plan *plan);
+
+/* The step behind a step with partial results. step->data: a struct dnn_plan; ptr = {partial results, y}; arg = {batch}. */
+void dnn_step_join(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                   int64_t begin, int64_t end);
+int64_t dnn_step_n_parts(const struct step *step, const int64_t *arg);
 
 /* The pack step. step->data: a struct dnn_plan; ptr = {weight, packed}. */
 void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,

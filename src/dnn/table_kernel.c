@@ -6,6 +6,8 @@
 DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
 extern dnn_finish_fn ISA_NAME(dnn_finish);
 extern dnn_recurrent_fn ISA_NAME(dnn_recurrent);
+extern dnn_recurrent_gates_fn ISA_NAME(dnn_recurrent_gates);
+extern dnn_recurrent_grad_fn ISA_NAME(dnn_recurrent_grad);
 extern dnn_attention_fn ISA_NAME(dnn_attention);
 extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 
@@ -15,5 +17,7 @@ const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     .step = STEP,
     DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).finish = ISA_NAME(dnn_finish),
     .recurrent = ISA_NAME(dnn_recurrent),
+    .recurrent_gates = ISA_NAME(dnn_recurrent_gates),
+    .recurrent_grad = ISA_NAME(dnn_recurrent_grad),
     .attention = ISA_NAME(dnn_attention),
     .probe = &ISA_NAME(dnn_probe_kernels)};

@@ -1,51 +1,25 @@
 /*
  * The builder of sol.h. A sol_model owns an arena and the model in it.
  *
- *   sol_model_* (sol.h)  ->  [this file]  ->  ir_add, ir_add_source (model.c), ir_parse (text.c)
+ *   sol_model_* (sol.h)  ->  [this file], api_gradients.c  ->  ir_add, ir_add_source (model.c), ir_parse (text.c)
  *
  * Errors are sticky: the first one is kept with its message, and later calls change nothing. Every public function is a
  * boundary at which running out of memory ends (base.h); it is kept like any other error.
  */
-#include "ir/ir.h"
+#include "ir/api.h"
 #include "run/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct sol_model {
-    struct arena arena;
-    struct model *m;
-    VEC(struct tensor *) tensors; /* by handle */
-    enum sol_status status;       /* of the first error */
-    char message[1024];
-};
-
-#define POISON ((sol_tensor)-1)
-
 const struct model *ir_user_model(const struct sol_model *user) { return user->m; }
 
-static void keep_mistake(struct sol_model *user, enum sol_status status) {
+void api_keep_mistake(struct sol_model *user, enum sol_status status) {
     if (user->status || !status) return;
     user->status = status;
     snprintf(user->message, sizeof user->message, "%s", sol_error());
 }
-
-/* Functions that run inside a boundary. After a longjmp, a local variable of the function with the setjmp has no defined value if
- * it was changed in a register. So bodies are not inlined: they change such variables in memory, through pointers. */
-#define BODY static __attribute__((noinline))
-
-/* Runs `body` unless there was an error; keeps its error, also that memory is out. */
-#define BUILDER_BOUNDARY(user, body)                                                 \
-    do {                                                                             \
-        jmp_buf out_of_memory_;                                                      \
-        if (!(user) || (user)->status) break; /* NULL: there was no memory for it */ \
-        (user)->arena.boundary = &out_of_memory_;                                    \
-        if (setjmp(out_of_memory_))                                                  \
-            keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));    \
-        else keep_mistake(user, body);                                               \
-        (user)->arena.boundary = NULL;                                               \
-    } while (0)
 
 BODY struct sol_model *new_user_model(void) {
     struct sol_model *user = mem_alloc(sizeof *user, 64);
@@ -104,7 +78,7 @@ int64_t sol_model_symbol(struct sol_model *user, const char *name) {
     return sol_model_symbol_multiple(user, name, 1);
 }
 
-static sol_tensor hand_out(struct sol_model *user, struct tensor *t) {
+sol_tensor api_hand_out(struct sol_model *user, struct tensor *t) {
     VEC_PUSH(&user->arena, &user->tensors, t);
     return user->tensors.n - 1;
 }
@@ -130,7 +104,7 @@ BODY enum sol_status add_source(struct sol_model *user, enum layer_kind kind, co
                                  ? read_dims(user->m, rank, dim, size)
                                  : fail(SOL_EINVAL, "unknown type %d", (int)dtype);
     if (status) fail_prefix("%s \"%s\": ", layer_infos[kind].name, name ? name : "");
-    else *out = hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
+    else *out = api_hand_out(user, ir_add_source(user->m, kind, name, dtype, rank, size));
     return status;
 }
 
@@ -148,16 +122,16 @@ sol_tensor sol_model_param(struct sol_model *user, const char *name, enum sol_dt
     return out;
 }
 
-static struct tensor *get_tensor(const struct sol_model *user, sol_tensor handle) {
+struct tensor *api_get_tensor(const struct sol_model *user, sol_tensor handle) {
     return user && handle >= 0 && handle < user->tensors.n ? user->tensors.at[handle] : NULL;
 }
 
-static enum sol_status get_inputs(struct sol_model *user, const char *kind, int n_in,
-                                  const sol_tensor *in, struct tensor ***out) {
+enum sol_status api_get_tensors(struct sol_model *user, const char *kind, int n_in,
+                                const sol_tensor *in, struct tensor ***out) {
     if (n_in < 0) return fail(SOL_EINVAL, "%s: %d inputs", kind, n_in);
     *out = ARENA_ARRAY(&user->arena, struct tensor *, n_in + 1);
     for (int i = 0; i < n_in; i++)
-        if (!((*out)[i] = get_tensor(user, in[i])))
+        if (!((*out)[i] = api_get_tensor(user, in[i])))
             return fail(SOL_EINVAL, "%s: input %d is no tensor", kind, i);
     return SOL_OK;
 }
@@ -169,12 +143,12 @@ static enum sol_status build_layer(struct sol_model *user, const char *kind_name
     if (kind == N_LAYER_KINDS || kind == LAYER_input || kind == LAYER_param || kind == LAYER_host)
         return fail(SOL_EINVAL, "there is no layer \"%.64s\" to add", kind_name ? kind_name : "");
     struct tensor **tensors, *result;
-    TRY(get_inputs(user, kind_name, n_in, in, &tensors));
+    TRY(api_get_tensors(user, kind_name, n_in, in, &tensors));
     struct attr attr;
     TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[kind], &user->m->quotients,
                       &attr));
     TRY(ir_add(user->m, kind, n_in, tensors, &attr, origin, &result));
-    *out = hand_out(user, result);
+    *out = api_hand_out(user, result);
     return SOL_OK;
 }
 
@@ -200,7 +174,7 @@ BODY enum sol_status add_scalar(struct sol_model *user, double value, sol_tensor
     struct tensor *t = NULL;
     attr.value = value;
     TRY(ir_add(user->m, LAYER_scalar, 0, NULL, &attr, NULL, &t));
-    *out = hand_out(user, t);
+    *out = api_hand_out(user, t);
     return SOL_OK;
 }
 
@@ -228,7 +202,7 @@ int sol_model_host(struct sol_model *user, const struct sol_host *host) {
         return -1;
     }
     struct host_function *function = host_new(host);
-    if (!function) keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));
+    if (!function) api_keep_mistake(user, fail(SOL_ENOMEM, "out of memory in the builder"));
     user->m->hosts.at[n - 1].function = function;
     return n - 1;
 }
@@ -242,14 +216,14 @@ static enum sol_status build_host_layer(struct sol_model *user, int host, int n_
     struct tensor **tensors, **results = ARENA_ARRAY(&user->arena, struct tensor *, n_out);
     int n_types;
     TRY(ir_check_name(origin));
-    TRY(get_inputs(user, "host", n_in, in, &tensors));
+    TRY(api_get_tensors(user, "host", n_in, in, &tensors));
     TRY(ir_parse_attr(attributes ? attributes : "", &layer_infos[LAYER_host], &user->m->quotients,
                       &attr));
     attr.host = host;
     TRY(ir_parse_types(types ? types : "", user->m, &type, &n_types));
     if (n_types != n_out) return fail(SOL_EINVAL, "host: %d types for %d outputs", n_types, n_out);
     TRY(ir_add_host(user->m, n_in, tensors, n_out, type, &attr, origin, results));
-    for (int i = 0; i < n_out; i++) out[i] = hand_out(user, results[i]);
+    for (int i = 0; i < n_out; i++) out[i] = api_hand_out(user, results[i]);
     return SOL_OK;
 }
 
@@ -268,7 +242,7 @@ void sol_model_host_layer(struct sol_model *user, int host, int n_in, const sol_
 }
 
 BODY enum sol_status add_output(struct sol_model *user, const char *name, sol_tensor handle) {
-    struct tensor *t = get_tensor(user, handle);
+    struct tensor *t = api_get_tensor(user, handle);
     if (!t) return fail(SOL_EINVAL, "output \"%s\" is no tensor", name ? name : "");
     return ir_add_output(user->m, t, name, FORWARD);
 }
@@ -278,7 +252,7 @@ void sol_model_output(struct sol_model *user, const char *name, sol_tensor handl
 }
 
 BODY enum sol_status add_update(struct sol_model *user, sol_tensor param, sol_tensor value) {
-    struct tensor *to = get_tensor(user, param), *from = get_tensor(user, value);
+    struct tensor *to = api_get_tensor(user, param), *from = api_get_tensor(user, value);
     if (!to || !from)
         return fail(SOL_EINVAL, "update: the %s is no tensor", to ? "value" : "param");
     return ir_add_update(user->m, to, from);
@@ -291,14 +265,14 @@ void sol_model_update(struct sol_model *user, sol_tensor param, sol_tensor value
 /* ---- Queries ---- */
 
 int sol_model_shape(const struct sol_model *user, sol_tensor handle, int64_t dim[SOL_MAX_RANK]) {
-    const struct tensor *t = get_tensor(user, handle);
+    const struct tensor *t = api_get_tensor(user, handle);
     if (!t) return -1;
     ir_show_dims(t, dim);
     return t->rank;
 }
 
 bool sol_model_dim(const struct sol_model *user, sol_tensor handle, int d, char *out, size_t size) {
-    const struct tensor *t = get_tensor(user, handle);
+    const struct tensor *t = api_get_tensor(user, handle);
     if (!t || d < 0 || d >= t->rank) return false;
     snprintf(out, size, "%s", SIZE_FORMAT(t->dim[d]));
     return true;
@@ -321,7 +295,7 @@ bool sol_model_size(struct sol_model *user, const char *text, char *out, size_t 
 }
 
 enum sol_dtype sol_model_dtype(const struct sol_model *user, sol_tensor handle) {
-    const struct tensor *t = get_tensor(user, handle);
+    const struct tensor *t = api_get_tensor(user, handle);
     return t ? t->dtype : SOL_N_DTYPES;
 }
 
@@ -380,7 +354,7 @@ BODY enum sol_status parse_model(struct sol_model *user, const char *text) {
     TRY(ir_parse(text, &user->arena, &user->m));
     for (int i = 0; i < user->m->layers.n; i++)
         for (int k = 0; k < user->m->layers.at[i]->n_out; k++)
-            hand_out(user, user->m->layers.at[i]->out[k]);
+            api_hand_out(user, user->m->layers.at[i]->out[k]);
     return SOL_OK;
 }
 

@@ -56,12 +56,13 @@ static void print_value(struct text *text, const struct attr_info *info, const s
     }
 }
 
-static bool is_default(const struct attr_info *info, const struct attr *a) {
+/* is_optional: a layer of this kind may have no `shape`. */
+static bool is_default(const struct attr_info *info, const struct attr *a, bool is_optional) {
     struct attr standard = ir_default_attr();
     size_t size = 0;
     switch (info->type) {
     case LIST: return a->n_axes == 0;
-    case SIZES: return false; /* always printed: an empty shape is a scalar's */
+    case SIZES: return is_optional && !a->n_shape; /* else an empty shape is a scalar's */
     case SIZE: size = sizeof(struct size); break;
     case BOOL: size = sizeof(bool); break;
     case DTYPE: size = sizeof(enum sol_dtype); break;
@@ -74,7 +75,8 @@ static bool is_default(const struct attr_info *info, const struct attr *a) {
 void ir_print_attr(struct text *text, const struct layer_info *info, const struct attr *attr) {
     for (int i = 0; i < COUNT(attr_infos); i++) {
         const struct attr_info *a = &attr_infos[i];
-        if (!text_lists(info->attrs, a->name, strlen(a->name)) || is_default(a, attr)) continue;
+        if (!text_lists(info->attrs, a->name, strlen(a->name))) continue;
+        if (is_default(a, attr, info->traits & ANCHOR)) continue;
         text_add(text, " %s=", a->name);
         print_value(text, a, attr);
     }

@@ -58,13 +58,42 @@ static void check_window(struct collector *c, const struct layer *l) {
     }
 }
 
+static void check_plane(struct collector *c, const struct layer *l) {
+    const struct size plane = ir_count(l->in[0], 2, 4);
+    require(c, size_sub(size_const(INT32_MAX), plane), 0, l, "too many rows and columns in input",
+            l->in[0]);
+}
+
+static void check_random(struct collector *c, const struct layer *l) {
+    const struct size most = size_const((int64_t)UINT32_MAX + 1);
+    require(c, size_sub(most, ir_elements(l->out[0])), 0, l, "more than 2^32 values in", l->out[0]);
+}
+
+/* The convolution whose gradient it is must have a window. */
+static void check_gradient(struct collector *c, const struct layer *l) {
+    for (int d = 2; d < l->in[0]->rank; d++) {
+        require(c, l->in[0]->dim[d], 1, l, "no rows or columns in input", l->in[0]);
+        require(c, l->in[1]->dim[d], 1, l, "no window fits into input", l->in[0]);
+    }
+}
+
 static void check_slice(struct collector *c, const struct layer *l) {
     const struct tensor *in = l->in[0];
     struct size least, most;
     if (size_is(l->attr.shape[0], 0)) return;
-    infer_slice_bounds(l, &least, &most);
+    infer_steps(&l->attr, l->attr.shape[0], &least, &most);
     require(c, least, 0, l, "the slice begins before input", in);
     require(c, size_sub(in->dim[l->attr.axis], most), 1, l, "the slice leaves input", in);
+}
+
+static void check_place(struct collector *c, const struct layer *l) {
+    const struct tensor *out = l->out[0];
+    const struct size count = l->in[0]->dim[l->attr.axis];
+    struct size least, most;
+    if (size_is(count, 0)) return;
+    infer_steps(&l->attr, count, &least, &most);
+    require(c, least, 0, l, "values begin before output", out);
+    require(c, size_sub(out->dim[l->attr.axis], most), 1, l, "values leave output", out);
 }
 
 /* There is no index of the largest of no values. */
@@ -79,9 +108,13 @@ static void check_sizes(struct collector *c, const struct layer *l, const struct
 
 static void check_layer(struct collector *c, const struct layer *l) {
     bool is_window = ir_is_conv(l) || l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
-                     l->kind == LAYER_adaptive_avg_pool;
+                     l->kind == LAYER_max_pool_index || l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
+    if (l->kind == LAYER_max_pool_index) check_plane(c, l);
+    if (l->kind == LAYER_random) check_random(c, l);
+    if (l->kind == LAYER_conv_weight) check_gradient(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);
+    if (l->kind == LAYER_place) check_place(c, l);
     if (l->kind == LAYER_argmax || l->kind == LAYER_argmin) check_extreme(c, l);
     for (int i = 0; i < l->n_out; i++) check_sizes(c, l, l->out[i]);
 }

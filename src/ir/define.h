@@ -18,6 +18,8 @@ struct expr *define_load(struct define *d, int i, const struct index **index, bo
 struct expr *define_reduce(struct define *d, enum combine combine, int n,
                            const struct size *extent);
 const struct index **define_point(struct define *d, int rank); /* v0, v1, .. */
+/* The row or column (axis 0 or 1) that tap `var` of the window at output position `out_var` reads. */
+const struct index *define_tap(struct define *d, int axis, int out_var, int var);
 /* The bool low <= index < high. */
 struct expr *define_range(struct define *d, const struct index *index, struct size low,
                           struct size high);

@@ -106,6 +106,10 @@ struct expr *define_less_equal(struct define *d) {
     return BINARY(MAX, BINARY(LESS, x, y), BINARY(EQUAL, x, y));
 }
 
+struct expr *define_random_bits(struct define *d) {
+    return expr_apply(d->arena, PRIMITIVE_THREEFRY, X, Y, define_in(d, 2));
+}
+
 /* ---- Positions ---- */
 
 /* start + i * step. Computed as i64, then cast: exact for all types that hold the result. */

@@ -36,6 +36,22 @@ struct expr *define_slice(struct define *d) {
     return define_load(d, 0, index, false, 0);
 }
 
+/* Output point i has the value (i - start) / step of the input, if that is whole and inside; else 0. Counted from the end where
+ * `step` is negative, as divisors are positive. */
+struct expr *define_place(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    const struct index **index = define_point(d, d->layer->out[0]->rank);
+    const int64_t sign = a->step < 0 ? -1 : 1;
+    const struct index *far = PLUS(index[a->axis], index_size(d->arena, size_scale(a->start, -1)));
+    const struct size step = size_const(sign * a->step);
+    far = TIMES(far, size_const(sign));
+    index[a->axis] = index_div(d->arena, far, step);
+    struct expr *value = define_load(d, 0, index, true, 0);
+    if (size_is(step, 1)) return value;
+    const struct index *rest = index_mod(d->arena, far, step);
+    return SELECT(define_range(d, rest, size_const(0), size_const(1)), value, C(0));
+}
+
 /* A chain of selects, built from the last part to the first: part i if the index is in its range, else the later parts. */
 struct expr *define_concat(struct define *d) {
     const struct layer *l = d->layer;

@@ -9,8 +9,8 @@
 
 /* ---- Windows ---- */
 
-/* Row or column read by tap `var` of the window at output position `out_var`: out * stride + tap * dilation - pad. */
-static const struct index *tap(struct define *d, int axis, int out_var, int var) {
+/* out * stride + tap * dilation - pad */
+const struct index *define_tap(struct define *d, int axis, int out_var, int var) {
     const struct attr *a = &d->layer->attr;
     const struct index *at = TIMES(VAR(out_var), size_const(a->stride[axis]));
     at = PLUS(at, TIMES(VAR(var), size_const(a->dilation[axis])));
@@ -49,7 +49,7 @@ static struct expr *over_window(struct define *d, enum combine combine) {
     const int64_t *kernel = d->layer->attr.kernel;
     struct expr *e = reduce_kernel(d, combine);
     const struct index **index = define_point(d, 4);
-    for (int i = 0; i < 2; i++) index[2 + i] = tap(d, i, 2 + i, e->first_var + i);
+    for (int i = 0; i < 2; i++) index[2 + i] = define_tap(d, i, 2 + i, e->first_var + i);
     e->arg[0] = define_load(d, 0, index, hangs_over(d, kernel), combines[combine].neutral);
     return e;
 }
@@ -60,6 +60,73 @@ struct expr *define_max_pool(struct define *d) {
     return floor == -INFINITY ? e : BINARY(MAX, e, C(floor));
 }
 
+static struct expr *position(struct define *d, const struct index *at) {
+    struct expr index = {.kind = EXPR_INDEX, .type = SOL_I64, .n_index = 1};
+    index.index = arena_copy(d->arena, &at, sizeof at);
+    return CAST(SOL_I32, arena_copy(d->arena, &index, sizeof index));
+}
+
+#define WHOLE(value) expr_const(d->arena, SOL_I32, value)
+
+/* What one tap of a window contributes: its distance from the window's first tap, where it is the largest value; -1 - distance where
+ * it is NaN; else more than any distance. The least one is that of the first largest value, or of the last NaN: then the largest
+ * value is NaN, too, and equals no tap. */
+static struct expr *find_tap(struct define *d, struct expr *value, struct expr *top,
+                             const struct index *at) {
+    struct expr *distance = position(d, at), *other = WHOLE(INFINITY);
+    if (size_family(d->type) == FAMILY_FLOAT)
+        other = SELECT(BINARY(EQUAL, value, value), other, BINARY(SUB, WHOLE(-1), distance));
+    return SELECT(BINARY(EQUAL, value, top), distance, other);
+}
+
+/* The first row or column of a window that is inside of the input, if its taps begin at `at`: taps are `step` apart. */
+static struct expr *first_inside(struct define *d, const struct index *at, int64_t step) {
+    struct expr *is_outside = define_range(d, at, size_const(INT32_MIN), size_const(0));
+    return SELECT(is_outside, position(d, index_mod(d->arena, at, size_const(step))),
+                  position(d, at));
+}
+
+/* Taps outside of the input read the least value. So where that is the largest one, the first tap inside of the input is taken; -1 if
+ * there is none, as a dilated window may have. */
+static struct expr *keep_inside(struct define *d, struct expr *found, struct expr *top,
+                                const struct index *const first[2]) {
+    const struct tensor *in = d->layer->in[0];
+    const int64_t *dilation = d->layer->attr.dilation;
+    struct expr *row = first_inside(d, first[0], dilation[0]),
+                *column = first_inside(d, first[1], dilation[1]);
+    struct expr *rows = position(d, index_size(d->arena, in->dim[2])),
+                *columns = position(d, index_size(d->arena, in->dim[3]));
+    struct expr *least = BINARY(ADD, BINARY(MUL, row, columns), column);
+    if (dilation[0] > 1 || dilation[1] > 1) {
+        least = SELECT(BINARY(LESS, row, rows), least, WHOLE(-1));
+        least = SELECT(BINARY(LESS, column, columns), least, WHOLE(-1));
+    }
+    return SELECT(BINARY(EQUAL, top, C(-INFINITY)), least, found);
+}
+
+/* The position of the window's first tap, which may be outside of the input, plus the distance of the tap that was found. */
+struct expr *define_max_pool_index(struct define *d) {
+    const struct attr *a = &d->layer->attr;
+    const struct size columns = d->layer->in[0]->dim[3];
+    struct expr *top = over_window(d, COMBINE_MAX), *least = reduce_kernel(d, COMBINE_MIN);
+    const struct index **index = define_point(d, 4), *first[2];
+    for (int i = 0; i < 2; i++) {
+        index[2 + i] = define_tap(d, i, 2 + i, least->first_var + i);
+        first[i] = PLUS(TIMES(VAR(2 + i), size_const(a->stride[i])), NUMBER(-a->pad[i]));
+    }
+    const bool checked = hangs_over(d, a->kernel);
+    struct expr *value = define_load(d, 0, index, checked, -INFINITY), *distance = least;
+    const struct index *at = PLUS(TIMES(VAR(least->first_var), size_scale(columns, a->dilation[0])),
+                                  TIMES(VAR(least->first_var + 1), size_const(a->dilation[1])));
+    least->type = SOL_I32;
+    least->arg[0] = find_tap(d, value, top, at);
+    if (size_family(d->type) == FAMILY_FLOAT)
+        distance = SELECT(BINARY(LESS, least, WHOLE(0)), BINARY(SUB, WHOLE(-1), least), least);
+    struct expr *found =
+        BINARY(ADD, position(d, PLUS(TIMES(first[0], columns), first[1])), distance);
+    return checked ? keep_inside(d, found, top, first) : found;
+}
+
 /* The number of taps that an average is divided by: those inside the input, or inside the padded input if padding counts.
  * Taps beyond the padding, which ceil mode allows, never count, as in PyTorch. */
 static struct expr *count_along(struct define *d, int axis) {
@@ -67,8 +134,8 @@ static struct expr *count_along(struct define *d, int axis) {
     struct expr *e = define_reduce(d, COMBINE_ADD, 1, (struct size[]){size_const(a->kernel[axis])});
     int64_t before = a->count_pad ? a->pad[axis] : 0, behind = a->count_pad ? a->pad[2 + axis] : 0;
     struct size high = size_add(d->layer->in[0]->dim[2 + axis], size_const(behind));
-    e->arg[0] = CAST(
-        d->type, define_range(d, tap(d, axis, 2 + axis, e->first_var), size_const(-before), high));
+    e->arg[0] = CAST(d->type, define_range(d, define_tap(d, axis, 2 + axis, e->first_var),
+                                           size_const(-before), high));
     return e;
 }
 
@@ -265,8 +332,8 @@ static void place_taps(struct define *d, int c, const struct index **x,
         x[2] = PLUS(PLUS(TIMES(VAR(2), size_const(a->depth[0])),
                          TIMES(VAR(c + 1), size_const(a->depth[1]))),
                     NUMBER(-a->depth[2]));
-    x[rank - 2] = tap(d, 0, rank - 2, c + rank - 3);
-    x[rank - 1] = tap(d, 1, rank - 1, c + rank - 2);
+    x[rank - 2] = define_tap(d, 0, rank - 2, c + rank - 3);
+    x[rank - 1] = define_tap(d, 1, rank - 1, c + rank - 2);
     weight[0] = VAR(1);
     for (int i = 1; i < rank; i++) weight[i] = VAR(c + i - 1);
 }

@@ -10,6 +10,25 @@
 
 /* ---- The tables of primitive.def ---- */
 
+static uint32_t to_bits(double whole) { return (uint32_t)(int64_t)whole; }
+
+/* Four rounds for each of five pairs of words that are added: two of the key and their parity. */
+static double threefry(double counter, double key0, double key1) {
+    static const int turns[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+    const uint32_t k[3] = {to_bits(key0), to_bits(key1),
+                           0x1BD11BDA ^ to_bits(key0) ^ to_bits(key1)};
+    uint32_t x = to_bits(counter) + k[0], y = k[1];
+    for (uint32_t round = 0; round < 20; round++) {
+        const int turn = turns[round / 4 % 2][round % 4];
+        x += y;
+        y = (y << turn | y >> (32 - turn)) ^ x;
+        if (round % 4 != 3) continue;
+        x += k[(round / 4 + 1) % 3];
+        y += k[(round / 4 + 2) % 3] + round / 4 + 1;
+    }
+    return (double)(int32_t)x;
+}
+
 #define PRIMITIVE(name, n, value, cost, flops, traits)         \
     static double value_##name(double a, double b, double c) { \
         (void)a, (void)b, (void)c;                             \

@@ -97,6 +97,21 @@ enum sol_status infer_arange(struct layer *l) {
     return SOL_OK;
 }
 
+/* Each stream takes two counters for its key, and each value one of 32 bits; of open dims ir/condition.c checks it. */
+enum sol_status infer_random(struct layer *l) {
+    const struct attr *a = &l->attr;
+    if (l->in[0]->rank) return fail(SOL_EINVAL, "seed %s is not one value", SHAPE_TEXT(l->in[0]));
+    if (a->stream < 0 || a->stream > INT32_MAX / 2)
+        return fail(SOL_EINVAL, "stream %lld; streams are 0 to %d", (long long)a->stream,
+                    INT32_MAX / 2);
+    l->out[0]->rank = a->n_shape;
+    for (int d = 0; d < a->n_shape; d++) l->out[0]->dim[d] = a->shape[d];
+    const struct size n = ir_elements(l->out[0]);
+    if (size_is_const(n) && size_value(n) > (int64_t)UINT32_MAX + 1)
+        return fail(SOL_EUNSUPPORTED, "more than 2^32 values in %s", SHAPE_TEXT(l->out[0]));
+    return SOL_OK;
+}
+
 /* `axis` is removed, or kept with size 1. */
 enum sol_status infer_extreme(struct layer *l) {
     const struct tensor *x = l->in[0];
@@ -281,6 +296,48 @@ static enum sol_status set_spread(struct layer *l, const int64_t kernel[2], stru
     return SOL_OK;
 }
 
+/* What the convolution of `l` makes of x, with this weight. */
+static enum sol_status infer_windows(const struct layer *l, struct tensor *x, struct tensor *w,
+                                     struct tensor *out) {
+    struct layer conv = *l;
+    conv.kind = LAYER_conv;
+    conv.n_in = 2;
+    conv.in = (struct tensor *[]){x, w};
+    conv.out = &out;
+    return infer_conv(&conv);
+}
+
+static struct tensor describe_shape(const struct attr *a) {
+    struct tensor t = {.rank = a->n_shape};
+    memcpy(t.dim, a->shape, sizeof a->shape);
+    return t;
+}
+
+/* x [n,c,h,w], dy [n,k,p,q] gives the weight's shape, [k, c/groups, r, s]; volumes alike. dy must have the shape that the convolution
+ * makes. */
+enum sol_status infer_conv_weight(struct layer *l) {
+    struct tensor weight = describe_shape(&l->attr), y = {0};
+    TRY(infer_windows(l, l->in[0], &weight, &y));
+    if (!ir_same_shape(&y, l->in[1], -1))
+        return fail(SOL_EINVAL, "a convolution of %s with weight %s gives %s, not %s",
+                    SHAPE_TEXT(l->in[0]), SHAPE_TEXT(&weight), SHAPE_TEXT(&y),
+                    SHAPE_TEXT(l->in[1]));
+    infer_set_shape(l->out[0], &weight);
+    return SOL_OK;
+}
+
+/* The result has the shape of the attribute, of which the convolution with this weight must make x's. */
+static enum sol_status set_shape(struct layer *l) {
+    struct tensor y = describe_shape(&l->attr), x = {0};
+    for (int d = 0; d < y.rank; d++) TRY(ir_check_symbols(l->model, y.dim[d]));
+    TRY(infer_windows(l, &y, l->in[1], &x));
+    if (!ir_same_shape(&x, l->in[0], -1))
+        return fail(SOL_EINVAL, "a convolution of shape %s gives %s, not %s", SHAPE_TEXT(&y),
+                    SHAPE_TEXT(&x), SHAPE_TEXT(l->in[0]));
+    infer_set_shape(l->out[0], &y);
+    return SOL_OK;
+}
+
 /* x [n,c,h,w], weight [c, k/groups, r, s], bias [k] gives [n,k,..]. */
 enum sol_status infer_conv_transpose(struct layer *l) {
     const struct tensor *x = l->in[0], *w = l->in[1];
@@ -296,7 +353,7 @@ enum sol_status infer_conv_transpose(struct layer *l) {
     int64_t kernel[2] = {size_value(w->dim[2]), size_value(w->dim[3])};
     TRY(check_positive("kernel", kernel, 1));
     TRY(check_positive("output_pad", l->attr.output_pad, 0));
-    return set_spread(l, kernel, size_const(k * groups));
+    return l->attr.n_shape ? set_shape(l) : set_spread(l, kernel, size_const(k * groups));
 }
 
 enum sol_status infer_pool(struct layer *l) {
@@ -312,6 +369,16 @@ enum sol_status infer_pool(struct layer *l) {
     }
     TRY(infer_bound(l->in[0]->dtype, a->min));
     return set_windows(l, a->kernel, l->in[0]->dim[1]);
+}
+
+/* Positions in a plane must be values of i32; of an open plane ir/condition.c checks it. */
+enum sol_status infer_pool_index(struct layer *l) {
+    TRY(infer_pool(l));
+    const struct size plane = ir_count(l->in[0], 2, 4);
+    if (size_is_const(plane) && size_value(plane) > INT32_MAX)
+        return fail(SOL_EUNSUPPORTED, "input %s has more than %d rows and columns",
+                    SHAPE_TEXT(l->in[0]), INT32_MAX);
+    return SOL_OK;
 }
 
 /* The attribute `kernel` is the output's size; windows follow from it and may differ in size (define_window.c). */

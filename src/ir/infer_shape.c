@@ -37,35 +37,52 @@ enum sol_status infer_permute(struct layer *l) {
     return SOL_OK;
 }
 
-void infer_slice_bounds(const struct layer *l, struct size *least, struct size *most) {
-    const struct attr *a = &l->attr;
-    struct size last = size_scale(size_sub(a->shape[0], size_const(1)), a->step);
+void infer_steps(const struct attr *a, struct size count, struct size *least, struct size *most) {
+    struct size last = size_scale(size_sub(count, size_const(1)), a->step);
     last = size_add(last, a->start);
     *least = a->step > 0 ? a->start : last;
     *most = a->step > 0 ? last : a->start;
 }
 
-/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A step below 0 goes
- * backwards. Of an open dim, ir/condition.c has calls refused in which the slice leaves it. */
-enum sol_status infer_slice(struct layer *l) {
+/* Checks that `count` values, as `start` and `step` say, are inside of the axis of `whole`. Of an open dim, ir/condition.c has calls
+ * refused in which they are not. */
+static enum sol_status check_steps(const struct attr *a, struct size count,
+                                   const struct tensor *whole) {
+    struct size least, most;
+    infer_steps(a, count, &least, &most);
+    struct size left = size_sub(size_sub(whole->dim[a->axis], size_const(1)), most);
+    bool is_outside = most.bad || least.bad || (size_is_const(left) && size_value(left) < 0) ||
+                      (size_is_const(least) && size_value(least) < 0);
+    if (is_outside && !size_is(count, 0))
+        return fail(SOL_EINVAL, "%s values from %s by %lld leave axis %lld of %s",
+                    SIZE_FORMAT(count), SIZE_FORMAT(a->start), (long long)a->step,
+                    (long long)a->axis, SHAPE_TEXT(whole));
+    return SOL_OK;
+}
+
+/* The attributes of slice and place. The output has the input's shape, with shape[0] along the axis. */
+static enum sol_status infer_along(struct layer *l) {
     struct attr *a = &l->attr;
-    const struct tensor *in = l->in[0];
-    TRY(infer_axis(&a->axis, in->rank));
+    TRY(infer_axis(&a->axis, l->in[0]->rank));
     if (a->n_shape != 1 || a->step == 0 || (size_is_const(a->start) && size_value(a->start) < 0))
         return fail(SOL_EINVAL, "needs start >= 0, a step and one length in shape");
     TRY(ir_check_symbols(l->model, a->start));
-    infer_set_shape(l->out[0], in);
+    infer_set_shape(l->out[0], l->in[0]);
     l->out[0]->dim[a->axis] = a->shape[0];
-    struct size least, most;
-    infer_slice_bounds(l, &least, &most);
-    struct size left = size_sub(size_sub(in->dim[a->axis], size_const(1)), most);
-    bool is_outside = most.bad || least.bad || (size_is_const(left) && size_value(left) < 0) ||
-                      (size_is_const(least) && size_value(least) < 0);
-    if (is_outside && !size_is(a->shape[0], 0))
-        return fail(SOL_EINVAL, "%s values from %s by %lld leave axis %lld of %s",
-                    SIZE_FORMAT(a->shape[0]), SIZE_FORMAT(a->start), (long long)a->step,
-                    (long long)a->axis, SHAPE_TEXT(in));
     return SOL_OK;
+}
+
+/* `shape` is the number of values, not an end: start=58 step=1 shape=[58] is the second half of 116 channels. A step below 0 goes
+ * backwards. */
+enum sol_status infer_slice(struct layer *l) {
+    TRY(infer_along(l));
+    return check_steps(&l->attr, l->attr.shape[0], l->in[0]);
+}
+
+/* Here `shape` is the size of the output: all values of x must have a place there. */
+enum sol_status infer_place(struct layer *l) {
+    TRY(infer_along(l));
+    return check_steps(&l->attr, l->in[0]->dim[l->attr.axis], l->out[0]);
 }
 
 enum sol_status infer_concat(struct layer *l) {
@@ -130,6 +147,32 @@ enum sol_status infer_gather(struct layer *l) {
     for (int d = 0; d < axis; d++) out->dim[d] = x->dim[d];
     for (int d = 0; d < at->rank; d++) out->dim[axis + d] = at->dim[d];
     for (int d = axis + 1; d < x->rank; d++) out->dim[at->rank + d - 1] = x->dim[d];
+    return SOL_OK;
+}
+
+/* The output has x's batches, the rows, and x's inner dims. */
+enum sol_status infer_scatter_sum(struct layer *l) {
+    const struct tensor *x = l->in[0], *at = l->in[1];
+    struct tensor *out = l->out[0];
+    const struct attr *a = &l->attr;
+    if (a->n_shape != 1) return fail(SOL_EINVAL, "needs one number of rows in shape");
+    if (a->axis < 0 || a->axis > at->rank)
+        return fail(SOL_EINVAL, "%lld batch dims, but the indices %s have %d", (long long)a->axis,
+                    SHAPE_TEXT(at), at->rank);
+    if (x->rank < at->rank)
+        return fail(SOL_EINVAL, "x %s has fewer dims than the indices", SHAPE_TEXT(x));
+    for (int d = 0; d < at->rank; d++)
+        if (!size_equal(x->dim[d], at->dim[d]))
+            return fail(SOL_EINVAL, "the dims of indices %s are not the first ones of x %s",
+                        SHAPE_TEXT(at), SHAPE_TEXT(x));
+    const int rank = (int)a->axis + 1 + x->rank - at->rank;
+    if (rank > SOL_MAX_RANK)
+        return fail(SOL_EUNSUPPORTED, "the result has rank %d; at most %d is possible", rank,
+                    SOL_MAX_RANK);
+    out->rank = rank;
+    for (int d = 0; d < a->axis; d++) out->dim[d] = x->dim[d];
+    out->dim[a->axis] = a->shape[0];
+    for (int d = at->rank; d < x->rank; d++) out->dim[a->axis + 1 + d - at->rank] = x->dim[d];
     return SOL_OK;
 }
 

@@ -7,8 +7,8 @@
  * is never used twice in a model. A tensor points to its producer, but not to its readers; passes search the list of
  * layers for those (pass/edit.c).
  *
- * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and three functions: infer computes the
- * output's shape, types its element type, define gives what it computes as a point expression, for DFP. Its scalar reference is in device/ref.
+ * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and four functions: infer computes the
+ * output's shape, types its element type, define gives what it computes as a point expression, for DFP, grad adds its gradient. Its scalar reference is in device/ref.
  */
 #ifndef SOL_IR_H
 #define SOL_IR_H
@@ -49,7 +49,7 @@ struct attr {
     int64_t depth[4];      /* of volumes: stride, dilation, padding in front and behind */
     int64_t output_pad[2]; /* rows, columns */
     int64_t groups;
-    int64_t axis, step, diagonal;
+    int64_t axis, step, padding, diagonal, stream;
     struct size start;
     int n_axes;
     int64_t axes[SOL_MAX_RANK];
@@ -117,6 +117,7 @@ struct model {
 
 /* One kind of layer: a line of layer.def. */
 struct define;
+struct rule;
 struct layer_info {
     const char *name;
     int min_in, max_in;
@@ -127,6 +128,8 @@ struct layer_info {
     struct expr *(*define)(struct define *d);
     /* checks the inputs' element types; sets out[0]'s */
     enum sol_status (*types)(struct layer *layer);
+    /* adds the layers that compute the gradients of its inputs (rule.h) */
+    void (*grad)(struct rule *r);
     enum {
         POINTWISE = 1,
         MOVEMENT = 2,
@@ -187,8 +190,9 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out);
 struct attr ir_default_attr(void);
-/* An input that the caller passes to BACKWARD only, such as the gradient of an output. Call it before layers read it. */
-void ir_set_backward(struct tensor *input);
+/* An input that the caller passes to BACKWARD only, such as the gradient of an output; or the output of a layer that runs there though
+ * its inputs are there in FORWARD. Call it before layers read it. */
+void ir_set_backward(struct tensor *t);
 /* Adds an output of a call of FORWARD, or of BACKWARD. EINVAL if FORWARD does not have the tensor. */
 enum sol_status ir_add_output(struct model *m, struct tensor *t, const char *name,
                               enum phase phase);
@@ -217,12 +221,27 @@ int64_t ir_group_size(const struct layer *conv, const struct tensor *image);
 /* Dims as the public interface encodes them: a number, -1 - s for symbol s, INT64_MIN for any other formula. */
 void ir_show_dims(const struct tensor *t, int64_t dim[SOL_MAX_RANK]);
 
+/* ---- ir/grad.c ---- */
+
+/* Adds the layers that compute the gradients of s = sum(y[0] * dy[0]) + sum(y[1] * dy[1]) + .. by each x: tensors of x's type and shape.
+ * dx[i] is NULL if no y depends on x[i] through floats. dy are mostly inputs of the backward call; each has y's type and shape. If a
+ * layer between has no gradient, the message names it. */
+enum sol_status ir_gradients(struct model *m, int n_y, struct tensor *const *y,
+                             struct tensor *const *dy, int n_x, struct tensor *const *x,
+                             struct tensor **dx);
+
 /* ---- ir/infer_recurrent.c ---- */
 
+/* The kind of recurrent layer whose gradient this kind computes: lstm for lstm_grad. Other kinds are returned as they are. */
+enum layer_kind ir_recurrent_kind(enum layer_kind kind);
+/* The kind that computes its gradient: lstm_grad for lstm. */
+enum layer_kind ir_recurrent_grad(enum layer_kind kind);
 /* The number of gates of a recurrent layer: x and w have this many values per unit of the state. */
 int ir_gates(enum layer_kind kind);
 /* What the output has behind the states of all steps: the last state, and the last cell of an lstm. */
 int ir_last_states(enum layer_kind kind);
+/* How many values per unit the output of a kind as lstm_grad has: the gates, and one more for a gru. */
+int ir_grad_columns(enum layer_kind kind);
 /* The optional last input, the number of steps of each sample; NULL: all samples have all steps. */
 struct tensor *ir_lengths(const struct layer *layer);
 

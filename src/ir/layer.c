@@ -1,12 +1,12 @@
 /* The table of layers, made from layer.def. */
-#include "ir/layer.h"
+#include "ir/rule.h"
 
 #include <string.h>
 
 const struct layer_info layer_infos[N_LAYER_KINDS] = {
-#define LAYER(kind, min, max, shape, math, types, traits, attrs)    \
+#define LAYER(kind, min, max, shape, math, types, grad, traits, attrs)    \
     [LAYER_##kind] = {#kind,        min,           max,    attrs, \
-                      infer_##shape, define_##math, types_##types, traits},
+                      infer_##shape, define_##math, types_##types, grad_##grad, traits},
 #include "ir/layer.def"
 #undef LAYER
 };
@@ -23,6 +23,7 @@ struct attr ir_default_attr(void) {
     for (int i = 0; i < 2; i++) a.kernel[i] = a.stride[i] = a.dilation[i] = 1;
     a.depth[0] = a.depth[1] = 1;
     a.groups = a.step = 1;
+    a.padding = -1;
     a.min = -(double)INFINITY;
     a.max = (double)INFINITY;
     a.alpha = 0.01;

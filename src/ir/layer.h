@@ -11,7 +11,7 @@
 #include <math.h>
 
 /* Every infer, define and types function that layer.def names. infer_none does nothing; define_none returns NULL. */
-#define LAYER(kind, min, max, shape, math, types, traits, attrs) \
+#define LAYER(kind, min, max, shape, math, types, grad, traits, attrs) \
     enum sol_status infer_##shape(struct layer *layer);          \
     struct expr *define_##math(struct define *d);                \
     enum sol_status types_##types(struct layer *layer);
@@ -26,8 +26,8 @@ enum sol_status infer_axes(struct attr *attr, int rank, bool seen[SOL_MAX_RANK])
 enum sol_status infer_reduced_axes(struct layer *l, bool reduced[SOL_MAX_RANK]);
 /* Has the type this value, for a bound or a fill value? An infinity stands for the limit of an integer type. */
 enum sol_status infer_bound(enum sol_dtype dtype, double value);
-/* The least and the largest index that a slice with values reads. */
-void infer_slice_bounds(const struct layer *layer, struct size *least, struct size *most);
+/* The least and the largest of `count` indices start, start + step, ..; at least one. */
+void infer_steps(const struct attr *attr, struct size count, struct size *least, struct size *most);
 void infer_set_shape(struct tensor *out, const struct tensor *like);
 /* Gives the output the highest rank of all inputs, with all dims 1. */
 void infer_set_ones(struct layer *l);

@@ -201,7 +201,7 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
     return SOL_OK;
 }
 
-void ir_set_backward(struct tensor *input) { input->phase = BACKWARD; }
+void ir_set_backward(struct tensor *t) { t->phase = BACKWARD; }
 
 enum sol_status ir_add_output(struct model *m, struct tensor *t, const char *name,
                               enum phase phase) {

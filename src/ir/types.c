@@ -51,6 +51,12 @@ enum sol_status types_compare(struct layer *l) {
     return SOL_OK;
 }
 
+enum sol_status types_pool_index(struct layer *l) {
+    TRY(types_numbers(l));
+    l->out[0]->dtype = SOL_I32;
+    return SOL_OK;
+}
+
 enum sol_status types_index(struct layer *l) {
     TRY(check_equal(l, 0, ANY, "of any type"));
     l->out[0]->dtype = SOL_I64;
@@ -89,6 +95,28 @@ enum sol_status types_gather(struct layer *l) {
     if (index != SOL_I64 && index != SOL_I32)
         return fail(SOL_EUNSUPPORTED, "input 1 is %s; it must be i64 or i32", type_of(l, 1));
     l->out[0]->dtype = l->in[0]->dtype;
+    return SOL_OK;
+}
+
+enum sol_status types_scatter_sum(struct layer *l) {
+    struct layer x = *l;
+    x.n_in = 1;
+    TRY(types_numbers(&x));
+    return types_gather(l);
+}
+
+enum sol_status types_random_bits(struct layer *l) {
+    for (int i = 0; i < l->n_in; i++)
+        if (l->in[i]->dtype != SOL_I32)
+            return fail(SOL_EUNSUPPORTED, "input %d is %s; it must be i32", i, type_of(l, i));
+    l->out[0]->dtype = SOL_I32;
+    return SOL_OK;
+}
+
+enum sol_status types_random(struct layer *l) {
+    if (l->in[0]->dtype != SOL_I64)
+        return fail(SOL_EUNSUPPORTED, "the seed is %s; it must be i64", type_of(l, 0));
+    l->out[0]->dtype = SOL_F32;
     return SOL_OK;
 }
 

@@ -161,7 +161,7 @@ static struct tensor *refine(struct model *m, struct tensor *t, const struct lea
         } while (!size_equal(done, coarse->dim[c]));
     }
     while (i-- >= 0) dim[--at] = size_const(1);
-    return at ? NULL : pass_reshape(m, t, fine->n + 2, dim);
+    return at ? NULL : make_reshape(m, t, fine->n + 2, dim);
 }
 
 /* ---- The new layer ---- */
@@ -185,16 +185,16 @@ static struct tensor *transpose(struct model *m, struct tensor *t, double *scale
     attr.axes[t->rank - 1] = attr.axes[t->rank - 2];
     attr.axes[t->rank - 2] = last;
     struct tensor *x = l->kind == LAYER_permute ? unscale(l->in[0], scale) : t;
-    return pass_add(m, LAYER_permute, 1, &x, &attr, origin);
+    return make_layer(m, LAYER_permute, 1, &x, &attr, origin);
 }
 
 /* A mask as floats: 0, or the value that hides. */
 static struct tensor *as_float(struct model *m, const struct mask *mask, struct tensor *x,
                                enum sol_dtype dtype) {
     if (x && x->dtype != SOL_BOOL) return x;
-    struct tensor *zero = pass_scalar(m, dtype, 0), *low = pass_scalar(m, dtype, mask->value);
+    struct tensor *zero = make_scalar(m, dtype, 0), *low = make_scalar(m, dtype, mask->value);
     struct tensor *in[] = {x, mask->hides_true ? low : zero, mask->hides_true ? zero : low};
-    return pass_add(m, LAYER_where, 3, in, NULL, NULL);
+    return make_layer(m, LAYER_where, 3, in, NULL, NULL);
 }
 
 /* One mask of all: a single bool stays, else their sum. */
@@ -205,9 +205,9 @@ static struct tensor *join_masks(struct pattern *p, enum sol_dtype dtype) {
         struct tensor *x = refine(p->m, mask->x, &mask->lead, &p->finest);
         if (!x) return NULL;
         if (p->n_masks == 1 && x->dtype == SOL_BOOL && mask->value == -(double)INFINITY)
-            return mask->hides_true ? pass_add(p->m, LAYER_bit_not, 1, &x, NULL, NULL) : x;
+            return mask->hides_true ? make_layer(p->m, LAYER_bit_not, 1, &x, NULL, NULL) : x;
         x = as_float(p->m, mask, x, dtype);
-        sum = sum ? pass_binary(p->m, LAYER_add, sum, x, NULL) : x;
+        sum = sum ? make_binary(p->m, LAYER_add, sum, x, NULL) : x;
     }
     return sum;
 }
@@ -225,7 +225,7 @@ static struct tensor *make_attention(struct pattern *p, const struct layer *l) {
     attr.softcap = p->cap;
     attr.strict = true;
     if (p->product->attr.factors == l->attr.factors) attr.factors = l->attr.factors;
-    return pass_add(p->m, LAYER_attention, p->n_masks ? 4 : 3, in, &attr, l->origin);
+    return make_layer(p->m, LAYER_attention, p->n_masks ? 4 : 3, in, &attr, l->origin);
 }
 
 /* Finite scales only: a factor of 0 or infinity would give other NaNs. */
@@ -253,7 +253,7 @@ static struct tensor *compose_attention(struct model *m, const struct layer *l) 
         !size_equal(ir_elements(y), ir_elements(l->out[0])))
         return l->out[0];
     if (ir_same_shape(y, l->out[0], -1)) return y;
-    return pass_reshape(m, y, l->out[0]->rank, l->out[0]->dim);
+    return make_reshape(m, y, l->out[0]->rank, l->out[0]->dim);
 }
 
 static const struct pass_rule rules[] = {{LAYER_matmul, compose_attention}};

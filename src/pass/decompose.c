@@ -7,7 +7,7 @@
  *   argmax(x) -> min(where(x == max(x) or x is NaN, position, large))
  *
  * scale and shift depend on parameters only, so PREPACK computes them, once per version of the parameters. The other composites
- * are in decompose_norm.c, decompose_attention.c, decompose_transposed.c and decompose_volume.c.
+ * are in decompose_norm.c, decompose_attention.c, decompose_transposed.c, decompose_random.c and decompose_volume.c.
  */
 #include "pass/decompose.h"
 
@@ -17,26 +17,22 @@
 
 struct tensor *decompose_unary(struct model *m, const struct layer *l, enum layer_kind kind,
                                struct tensor *x) {
-    return pass_add(m, kind, 1, &x, NULL, l->origin);
+    return make_unary(m, kind, x, l->origin);
 }
 
 struct tensor *decompose_binary(struct model *m, const struct layer *l, enum layer_kind kind,
                                 struct tensor *x, struct tensor *y) {
-    return pass_binary(m, kind, x, y, l->origin);
+    return make_binary(m, kind, x, y, l->origin);
 }
 
 struct tensor *decompose_with(struct model *m, const struct layer *l, enum layer_kind kind,
                               struct tensor *x, double value) {
-    return x ? decompose_binary(m, l, kind, x, pass_scalar(m, x->dtype, value)) : NULL;
+    return make_with(m, kind, x, value, l->origin);
 }
 
 struct tensor *decompose_reduce(struct model *m, const struct layer *l, enum layer_kind kind,
                                 struct tensor *x, int n, const int64_t *axes, bool keepdim) {
-    struct attr attr = ir_default_attr();
-    attr.n_axes = n;
-    for (int i = 0; i < n; i++) attr.axes[i] = axes[i];
-    attr.keepdim = keepdim;
-    return pass_add(m, kind, 1, &x, &attr, l->origin);
+    return make_reduce(m, kind, x, n, axes, keepdim, l->origin);
 }
 
 /* f16 and bf16 are computed as f32 (pass/widen.c). */
@@ -52,22 +48,22 @@ static struct tensor *align_channel(struct model *m, struct tensor *x, int rank)
     struct size dim[SOL_MAX_RANK];
     dim[0] = ir_elements(x);
     for (int i = 1; i < rank - 1; i++) dim[i] = size_const(1);
-    return pass_reshape(m, x, rank - 1, dim);
+    return make_reshape(m, x, rank - 1, dim);
 }
 
 static struct tensor *decompose_batch_norm(struct model *m, const struct layer *l) {
     struct tensor *x = l->in[0], *mean = l->in[1], *var = l->in[2], *weight = l->in[3],
                   *bias = l->in[4];
-    struct tensor *eps = pass_scalar(m, x->dtype, l->attr.eps);
-    struct tensor *deviation = pass_binary(m, LAYER_add, var, eps, l->origin);
-    struct tensor *inverse = pass_add(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
-    struct tensor *scale = pass_binary(m, LAYER_mul, weight, inverse, l->origin);
-    struct tensor *shift = pass_binary(
-        m, LAYER_sub, bias, pass_binary(m, LAYER_mul, mean, scale, l->origin), l->origin);
+    struct tensor *eps = make_scalar(m, x->dtype, l->attr.eps);
+    struct tensor *deviation = make_binary(m, LAYER_add, var, eps, l->origin);
+    struct tensor *inverse = make_layer(m, LAYER_rsqrt, 1, &deviation, NULL, l->origin);
+    struct tensor *scale = make_binary(m, LAYER_mul, weight, inverse, l->origin);
+    struct tensor *shift = make_binary(
+        m, LAYER_sub, bias, make_binary(m, LAYER_mul, mean, scale, l->origin), l->origin);
     if (!scale || !shift) return NULL;
     struct tensor *product =
-        pass_binary(m, LAYER_mul, x, align_channel(m, scale, x->rank), l->origin);
-    return pass_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
+        make_binary(m, LAYER_mul, x, align_channel(m, scale, x->rank), l->origin);
+    return make_binary(m, LAYER_add, product, align_channel(m, shift, x->rank), l->origin);
 }
 
 /* ---- Softmax ---- */
@@ -75,11 +71,7 @@ static struct tensor *decompose_batch_norm(struct model *m, const struct layer *
 /* The axis stays with length 1, so that the result broadcasts with x. */
 static struct tensor *reduce_axis(struct model *m, const struct layer *l, enum layer_kind kind,
                                   struct tensor *x) {
-    struct attr attr = ir_default_attr();
-    attr.n_axes = 1;
-    attr.axes[0] = l->attr.axis;
-    attr.keepdim = true;
-    return pass_add(m, kind, 1, &x, &attr, NULL);
+    return make_reduce(m, kind, x, 1, &l->attr.axis, true, NULL);
 }
 
 /* Subtracting the maximum keeps exponents <= 0, so exp does not overflow, and the sum is at least 1. An empty axis has no maximum,
@@ -108,8 +100,8 @@ static struct tensor *decompose_log_softmax(struct model *m, const struct layer 
 
 /* Is x NaN? */
 static struct tensor *find_nan(struct model *m, struct tensor *x) {
-    struct tensor *same = pass_binary(m, LAYER_equal, x, x, NULL);
-    return pass_add(m, LAYER_bit_not, 1, &same, NULL, NULL);
+    struct tensor *same = make_binary(m, LAYER_equal, x, x, NULL);
+    return make_layer(m, LAYER_bit_not, 1, &same, NULL, NULL);
 }
 
 /* The positions 0, 1, .. along an axis, in a shape that broadcasts with x: as many to a vector as floats. */
@@ -120,8 +112,8 @@ static struct tensor *positions(struct model *m, const struct tensor *x, int64_t
     dim[axis] = attr.shape[0] = x->dim[axis];
     attr.n_shape = 1;
     attr.dtype = SOL_I32;
-    struct tensor *at = pass_add(m, LAYER_arange, 0, NULL, &attr, NULL);
-    return at ? pass_reshape(m, at, x->rank, dim) : NULL;
+    struct tensor *at = make_layer(m, LAYER_arange, 0, NULL, &attr, NULL);
+    return at ? make_reshape(m, at, x->rank, dim) : NULL;
 }
 
 /*
@@ -132,18 +124,18 @@ static struct tensor *decompose_extreme(struct model *m, const struct layer *l) 
     struct tensor *x = l->in[0];
     bool is_max = l->kind == LAYER_argmax;
     struct tensor *top = reduce_axis(m, l, is_max ? LAYER_reduce_max : LAYER_reduce_min, x);
-    struct tensor *found = pass_binary(m, LAYER_equal, x, top, l->origin);
+    struct tensor *found = make_binary(m, LAYER_equal, x, top, l->origin);
     if (size_family(x->dtype) == FAMILY_FLOAT && found)
-        found = pass_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
+        found = make_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
     struct tensor *at[3] = {found, positions(m, x, l->attr.axis),
-                            pass_scalar(m, SOL_I32, INT32_MAX)};
-    struct tensor *first = pass_add(m, LAYER_where, 3, at, NULL, l->origin);
+                            make_scalar(m, SOL_I32, INT32_MAX)};
+    struct tensor *first = make_layer(m, LAYER_where, 3, at, NULL, l->origin);
     struct tensor *index = first ? reduce_axis(m, l, LAYER_reduce_min, first) : NULL;
     struct attr wide = ir_default_attr();
     wide.dtype = SOL_I64;
-    if (index) index = pass_add(m, LAYER_cast, 1, &index, &wide, NULL);
+    if (index) index = make_layer(m, LAYER_cast, 1, &index, &wide, NULL);
     if (!index || l->attr.keepdim) return index;
-    return pass_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
+    return make_reshape(m, index, l->out[0]->rank, l->out[0]->dim);
 }
 
 static const struct pass_rule rules[] = {{LAYER_conv_transpose, decompose_conv_transpose},
@@ -158,6 +150,9 @@ static const struct pass_rule rules[] = {{LAYER_conv_transpose, decompose_conv_t
                                          {LAYER_logsumexp, decompose_logsumexp},
                                          {LAYER_norm, decompose_norm},
                                          {LAYER_variance, decompose_variance},
+                                         {LAYER_sum, decompose_reduction},
+                                         {LAYER_mean, decompose_reduction},
+                                         {LAYER_random, decompose_random},
                                          {LAYER_argmax, decompose_extreme},
                                          {LAYER_argmin, decompose_extreme}};
 

@@ -4,7 +4,7 @@
  *
  *   decompose.c: the table, batch_norm, softmax      decompose_norm.c: norms, reductions
  *   decompose_attention.c                             decompose_transposed.c: conv_transpose
- *                                                     decompose_volume.c: conv of volumes
+ *   decompose_random.c: random                        decompose_volume.c: conv of volumes
  */
 #ifndef SOL_DECOMPOSE_H
 #define SOL_DECOMPOSE_H
@@ -19,10 +19,15 @@ struct tensor *decompose_group_norm(struct model *m, const struct layer *l);
 struct tensor *decompose_norm(struct model *m, const struct layer *l);
 struct tensor *decompose_variance(struct model *m, const struct layer *l);
 struct tensor *decompose_logsumexp(struct model *m, const struct layer *l);
+struct tensor *decompose_reduction(struct model *m, const struct layer *l); /* of sum, mean */
 
 /* ---- decompose_transposed.c ---- */
 
 struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l);
+
+/* ---- decompose_random.c ---- */
+
+struct tensor *decompose_random(struct model *m, const struct layer *l);
 
 /* ---- decompose_volume.c ---- */
 

@@ -5,6 +5,7 @@
  *   rms_norm(x, weight) -> x / sqrt(mean(x^2) + eps) * weight
  *   group_norm -> layer_norm of each group of channels
  *   variance(x) -> sum(d^2) / (count - correction)
+ *   sum, mean of images over the batch, rows and columns -> of each image, then over the batch
  *   norm(x) -> sum(|x|^p)^(1/p)
  *   logsumexp(x) -> log(sum(exp(x - top))) + top,  top = max(x)
  *
@@ -20,7 +21,7 @@ static struct tensor *scale_and_shift(struct model *m, const struct layer *l, st
                                       int rank, const struct size *dim) {
     static const enum layer_kind kinds[] = {LAYER_mul, LAYER_add};
     for (int i = 1; i < l->n_in; i++) {
-        struct tensor *t = dim ? pass_reshape(m, l->in[i], rank, dim) : l->in[i];
+        struct tensor *t = dim ? make_reshape(m, l->in[i], rank, dim) : l->in[i];
         x = decompose_binary(m, l, kinds[i - 1], x, t);
     }
     return x;
@@ -76,11 +77,11 @@ struct tensor *decompose_group_norm(struct model *m, const struct layer *l) {
     struct size whole[] = {x->dim[0], size_const(groups), size_const(each),
                            ir_count(x, 2, x->rank)},
                 channel[] = {size_const(groups), size_const(each), size_const(1)};
-    struct tensor *parts = pass_reshape(m, x, 4, whole);
+    struct tensor *parts = make_reshape(m, x, 4, whole);
     if (!parts) return NULL;
     struct tensor *y = divide_by_root(m, l, center(m, l, parts, 2, axes), 2, axes);
     y = scale_and_shift(m, l, y, 3, channel);
-    return y ? pass_reshape(m, y, x->rank, x->dim) : NULL;
+    return y ? make_reshape(m, y, x->rank, x->dim) : NULL;
 }
 
 /* ---- Reductions ---- */
@@ -99,9 +100,56 @@ static double count_reduced(const struct layer *l) {
     return n;
 }
 
+/* ---- Reductions over the batch and over rows and columns ---- */
+
+/* The axes of `l` behind the channels, if it also reduces the batch, but not the channels; else 0. */
+static int list_inner(const struct layer *l, int64_t inner[SOL_MAX_RANK]) {
+    int n = 0;
+    bool has_batch = false;
+    for (int i = 0; i < l->attr.n_axes; i++) {
+        if (l->attr.axes[i] == 1) return 0;
+        if (l->attr.axes[i] == 0) has_batch = true;
+        else inner[n++] = l->attr.axes[i];
+    }
+    return has_batch && !size_is(l->in[0]->dim[0], 1) ? n : 0;
+}
+
+/*
+ * sum and mean: first of each image, then over the batch. The first step keeps channel blocks (plan/layout.c), has tasks for each image
+ * and channel, and can follow the layer before it in parts of the batch. Its sums are of fewer terms, so they are also closer.
+ */
+struct tensor *decompose_reduction(struct model *m, const struct layer *l) {
+    int64_t inner[SOL_MAX_RANK];
+    const int n = list_inner(l, inner);
+    if (!n) return l->out[0];
+    return reduce(m, l, l->kind, decompose_reduce(m, l, l->kind, l->in[0], n, inner, true));
+}
+
+/*
+ * The mean of squared distances from the mean of all images, of the mean mi and the variance vi of each image: that of vi + (mi - mean)^2.
+ * T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979. An image
+ * is read once from memory.
+ */
+static struct tensor *combine_variances(struct model *m, const struct layer *l, int n,
+                                        const int64_t *inner) {
+    struct tensor *x = l->in[0], *mean = decompose_reduce(m, l, LAYER_mean, x, n, inner, true);
+    struct tensor *squares =
+        decompose_unary(m, l, LAYER_square, decompose_binary(m, l, LAYER_sub, x, mean));
+    struct tensor *own = decompose_reduce(m, l, LAYER_mean, squares, n, inner, true);
+    struct tensor *apart =
+        decompose_unary(m, l, LAYER_square, center(m, l, mean, 1, (const int64_t[]){0}));
+    return reduce(m, l, LAYER_mean, decompose_binary(m, l, LAYER_add, own, apart));
+}
+
 /* If the correction leaves nothing, the divisor is 0, as in PyTorch. */
 struct tensor *decompose_variance(struct model *m, const struct layer *l) {
     const struct attr *a = &l->attr;
+    int64_t inner[SOL_MAX_RANK];
+    const int n_inner = list_inner(l, inner);
+    if (n_inner && a->correction == 0) return combine_variances(m, l, n_inner, inner);
+    if (n_inner && count_reduced(l) > 0)
+        return decompose_with(m, l, LAYER_div, combine_variances(m, l, n_inner, inner),
+                              fmax(0, 1 - a->correction / count_reduced(l)));
     struct tensor *squares =
         decompose_unary(m, l, LAYER_square, center(m, l, l->in[0], a->n_axes, a->axes));
     if (a->correction == 0) return reduce(m, l, LAYER_mean, squares);
@@ -113,8 +161,8 @@ struct tensor *decompose_variance(struct model *m, const struct layer *l) {
 static struct tensor *count_nonzero(struct model *m, const struct layer *l) {
     enum sol_dtype type = l->in[0]->dtype;
     struct tensor *is_zero = decompose_with(m, l, LAYER_equal, l->in[0], 0);
-    struct tensor *in[] = {is_zero, pass_scalar(m, type, 0), pass_scalar(m, type, 1)};
-    return reduce(m, l, LAYER_sum, pass_add(m, LAYER_where, 3, in, NULL, l->origin));
+    struct tensor *in[] = {is_zero, make_scalar(m, type, 0), make_scalar(m, type, 1)};
+    return reduce(m, l, LAYER_sum, make_layer(m, LAYER_where, 3, in, NULL, l->origin));
 }
 
 /* An infinite p is the limit: the largest, or the smallest absolute value. */
@@ -140,11 +188,11 @@ struct tensor *decompose_logsumexp(struct model *m, const struct layer *l) {
     finite.max = decompose_largest(l->in[0]), finite.min = -finite.max;
     struct tensor *top =
         decompose_reduce(m, l, LAYER_reduce_max, l->in[0], a->n_axes, a->axes, true);
-    top = pass_add(m, LAYER_clamp, 1, &top, &finite, l->origin);
+    top = make_layer(m, LAYER_clamp, 1, &top, &finite, l->origin);
     struct tensor *e =
         decompose_unary(m, l, LAYER_exp, decompose_binary(m, l, LAYER_sub, l->in[0], top));
     struct tensor *total = decompose_reduce(m, l, LAYER_sum, e, a->n_axes, a->axes, true);
     struct tensor *y =
         decompose_binary(m, l, LAYER_add, decompose_unary(m, l, LAYER_log, total), top);
-    return y && !a->keepdim ? pass_reshape(m, y, l->out[0]->rank, l->out[0]->dim) : y;
+    return y && !a->keepdim ? make_reshape(m, y, l->out[0]->rank, l->out[0]->dim) : y;
 }

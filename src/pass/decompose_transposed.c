@@ -20,6 +20,16 @@ struct phases {
     struct size out;
 };
 
+/* How many more windows there are than points of x; of open sizes, which have the attribute `shape`, at most. Then x has
+ * floor((out + pads - reach) / stride) + 1 points for ceil((out + skip) / stride) windows. */
+static int64_t count_more(const struct layer *l, int i, const struct phases *p, int64_t reach,
+                          struct size windows) {
+    const struct size more = size_sub(windows, l->in[0]->dim[2 + i]);
+    const int64_t pads = l->attr.pad[i] + l->attr.pad[2 + i];
+    if (size_is_const(more)) return size_value(more);
+    return (p->skip - pads + reach + 2 * (p->stride - 1)) / p->stride - 1;
+}
+
 /* The convolution's padding starts with n - 1 and absorbs as much of the layer's pad as it can. The end needs so many windows
  * that all results exist. Points that the input does not reach get padding, too. All that is independent of the input's size, which may
  * be open: the result has stride points more per input point. */
@@ -32,7 +42,7 @@ static struct phases plan_phases(struct model *m, const struct layer *l, int i) 
     p.skip = a->pad[i] - (p.n - 1 - p.pad) * p.stride;
     struct size points = size_add(p.out, size_const(p.skip)),
                 windows = size_ceil(&m->quotients, points, p.stride);
-    int64_t more = size_value(size_sub(windows, l->in[0]->dim[2 + i]));
+    int64_t more = count_more(l, i, &p, reach, windows);
     p.pad_end = max_i64(0, more + p.n - 1 - p.pad);
     return p;
 }
@@ -42,7 +52,7 @@ static struct tensor *pad_end(struct model *m, const struct layer *l, struct ten
     struct attr attr = ir_default_attr();
     attr.pad[2] = rows;
     attr.pad[3] = columns;
-    return rows || columns ? pass_add(m, LAYER_pad, 1, &x, &attr, l->origin) : x;
+    return rows || columns ? make_layer(m, LAYER_pad, 1, &x, &attr, l->origin) : x;
 }
 
 /* Puts dilation - 1 zeros behind each row and each column of [c,k,r,s]. */
@@ -50,13 +60,13 @@ static struct tensor *dilate(struct model *m, const struct layer *l, struct tens
     struct size c = w->dim[0], k = w->dim[1], r = w->dim[2], s = w->dim[3];
     const int64_t *d = l->attr.dilation;
     if (d[0] == 1 && d[1] == 1) return w;
-    w = pass_reshape(m, w, 5, (struct size[]){c, k, r, s, size_const(1)});
+    w = make_reshape(m, w, 5, (struct size[]){c, k, r, s, size_const(1)});
     w = w ? pad_end(m, l, w, 0, d[1] - 1) : NULL;
     struct size columns = size_scale(s, d[1]);
-    w = w ? pass_reshape(m, w, 4, (struct size[]){c, size_mul(k, r), size_const(1), columns})
+    w = w ? make_reshape(m, w, 4, (struct size[]){c, size_mul(k, r), size_const(1), columns})
           : NULL;
     w = w ? pad_end(m, l, w, d[0] - 1, 0) : NULL;
-    return w ? pass_reshape(m, w, 4, (struct size[]){c, k, size_scale(r, d[0]), columns}) : NULL;
+    return w ? make_reshape(m, w, 4, (struct size[]){c, k, size_scale(r, d[0]), columns}) : NULL;
 }
 
 /* Cuts trailing zeros of dilate, or pads, to whole phases. */
@@ -64,7 +74,7 @@ static struct tensor *fit_weight(struct model *m, const struct layer *l, struct 
                                  const struct phases p[2]) {
     for (int i = 0; i < 2 && w; i++) {
         int64_t has = size_value(w->dim[2 + i]), needs = p[i].n * p[i].stride;
-        if (has > needs) w = pass_slice(m, w, 2 + i, 0, 1, size_const(needs), l->origin);
+        if (has > needs) w = make_slice(m, w, 2 + i, 0, 1, size_const(needs), l->origin);
         else w = pad_end(m, l, w, i ? 0 : needs - has, i ? needs - has : 0);
     }
     return w;
@@ -78,12 +88,12 @@ static struct tensor *turn_weight(struct model *m, const struct layer *l,
     struct size groups = size_const(l->attr.groups), k = w->dim[1],
                 c = size_const(size_value(w->dim[0]) / l->attr.groups), q[2], t[2];
     for (int i = 0; i < 2; i++) q[i] = size_const(p[i].n), t[i] = size_const(p[i].stride);
-    w = pass_reshape(m, w, 7, (struct size[]){groups, c, k, q[0], t[0], q[1], t[1]});
-    w = pass_slice(m, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0], l->origin);
-    w = pass_slice(m, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1], l->origin);
-    w = pass_permute(m, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5}, l->origin);
+    w = make_reshape(m, w, 7, (struct size[]){groups, c, k, q[0], t[0], q[1], t[1]});
+    w = make_slice(m, w, 3, p[0].n - 1, p[0].n > 1 ? -1 : 1, q[0], l->origin);
+    w = make_slice(m, w, 5, p[1].n - 1, p[1].n > 1 ? -1 : 1, q[1], l->origin);
+    w = make_permute(m, w, 7, (int64_t[]){0, 2, 4, 6, 1, 3, 5}, l->origin);
     struct size all = size_mul(size_mul(groups, k), size_mul(t[0], t[1]));
-    return w ? pass_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
+    return w ? make_reshape(m, w, 4, (struct size[]){all, c, q[0], q[1]}) : NULL;
 }
 
 /* [n,k*t*t',j,j'] to [n,k,j*t,j'*t']. */
@@ -91,10 +101,10 @@ static struct tensor *interleave(struct model *m, const struct layer *l, struct 
                                  const struct phases p[2]) {
     struct size n = y->dim[0], k = l->out[0]->dim[1], rows = y->dim[2], columns = y->dim[3];
     struct size t = size_const(p[0].stride), u = size_const(p[1].stride);
-    y = pass_reshape(m, y, 6, (struct size[]){n, k, t, u, rows, columns});
-    y = pass_permute(m, y, 6, (int64_t[]){0, 1, 4, 2, 5, 3}, l->origin);
+    y = make_reshape(m, y, 6, (struct size[]){n, k, t, u, rows, columns});
+    y = make_permute(m, y, 6, (int64_t[]){0, 1, 4, 2, 5, 3}, l->origin);
     struct size full[] = {n, k, size_mul(rows, t), size_mul(columns, u)};
-    return y ? pass_reshape(m, y, 4, full) : NULL;
+    return y ? make_reshape(m, y, 4, full) : NULL;
 }
 
 struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) {
@@ -106,9 +116,9 @@ struct tensor *decompose_conv_transpose(struct model *m, const struct layer *l) 
     for (int i = 0; i < 2; i++) attr.pad[i] = p[i].pad, attr.pad[2 + i] = p[i].pad_end;
     struct tensor *in[3] = {l->in[0], turn_weight(m, l, p), NULL};
     if (l->n_in > 2)
-        in[2] = n_phases > 1 ? pass_repeat(m, l->in[2], n_phases, l->origin) : l->in[2];
-    struct tensor *y = pass_add(m, LAYER_conv, l->n_in, in, &attr, l->origin);
+        in[2] = n_phases > 1 ? make_repeat(m, l->in[2], n_phases, l->origin) : l->in[2];
+    struct tensor *y = make_layer(m, LAYER_conv, l->n_in, in, &attr, l->origin);
     if (y && n_phases > 1) y = interleave(m, l, y, p);
-    for (int i = 0; i < 2; i++) y = pass_slice(m, y, 2 + i, p[i].skip, 1, p[i].out, l->origin);
+    for (int i = 0; i < 2; i++) y = make_slice(m, y, 2 + i, p[i].skip, 1, p[i].out, l->origin);
     return y;
 }

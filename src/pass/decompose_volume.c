@@ -15,10 +15,10 @@ static struct tensor *pad_depth(struct model *m, const struct layer *l, struct t
     struct attr attr = ir_default_attr();
     if (!depth[2] && !depth[3]) return x;
     attr.pad[0] = depth[2], attr.pad[2] = depth[3];
-    struct tensor *t = pass_reshape(m, x, 4, (struct size[]){dim[0], dim[1], dim[2], pixels});
-    t = pass_add(m, LAYER_pad, 1, &t, &attr, l->origin);
+    struct tensor *t = make_reshape(m, x, 4, (struct size[]){dim[0], dim[1], dim[2], pixels});
+    t = make_layer(m, LAYER_pad, 1, &t, &attr, l->origin);
     if (!t) return NULL;
-    return pass_reshape(m, t, 5, (struct size[]){dim[0], dim[1], t->dim[2], dim[3], dim[4]});
+    return make_reshape(m, t, 5, (struct size[]){dim[0], dim[1], t->dim[2], dim[3], dim[4]});
 }
 
 /* [n*e,c*q,h,w], for y of e planes. */
@@ -29,16 +29,16 @@ static struct tensor *stack_windows(struct model *m, const struct layer *l) {
     struct attr attr = ir_default_attr();
     const struct size one[] = {dim[0], dim[1], size_const(1), planes, dim[3], dim[4]};
     for (int64_t i = 0; i < size_value(q); i++) {
-        part[i] = pass_slice(m, x, 2, i * l->attr.depth[1], l->attr.depth[0], planes, l->origin);
-        if (part[i]) part[i] = pass_reshape(m, part[i], 6, one);
+        part[i] = make_slice(m, x, 2, i * l->attr.depth[1], l->attr.depth[0], planes, l->origin);
+        if (part[i]) part[i] = make_reshape(m, part[i], 6, one);
     }
     attr.axis = 2;
-    x = pass_add(m, LAYER_concat, (int)size_value(q), part, &attr, l->origin);
+    x = make_layer(m, LAYER_concat, (int)size_value(q), part, &attr, l->origin);
     const struct size channels = size_mul(dim[1], q);
-    if (x) x = pass_reshape(m, x, 5, (struct size[]){dim[0], channels, planes, dim[3], dim[4]});
-    x = pass_permute(m, x, 5, (int64_t[]){0, 2, 1, 3, 4}, l->origin);
+    if (x) x = make_reshape(m, x, 5, (struct size[]){dim[0], channels, planes, dim[3], dim[4]});
+    x = make_permute(m, x, 5, (int64_t[]){0, 2, 1, 3, 4}, l->origin);
     const struct size images[] = {size_mul(dim[0], planes), channels, dim[3], dim[4]};
-    return x ? pass_reshape(m, x, 4, images) : NULL;
+    return x ? make_reshape(m, x, 4, images) : NULL;
 }
 
 struct tensor *decompose_volume(struct model *m, const struct layer *l) {
@@ -47,8 +47,8 @@ struct tensor *decompose_volume(struct model *m, const struct layer *l) {
     struct attr attr = l->attr;
     attr.depth[0] = attr.depth[1] = 1, attr.depth[2] = attr.depth[3] = 0;
     struct tensor *in[3] = {stack_windows(m, l), NULL, l->n_in > 2 ? l->in[2] : NULL};
-    in[1] = pass_reshape(m, l->in[1], 4, (struct size[]){w[0], size_mul(w[1], w[2]), w[3], w[4]});
-    struct tensor *t = pass_add(m, LAYER_conv, l->n_in, in, &attr, l->origin);
-    if (t) t = pass_reshape(m, t, 5, (struct size[]){y[0], y[2], y[1], y[3], y[4]});
-    return pass_permute(m, t, 5, (int64_t[]){0, 2, 1, 3, 4}, l->origin);
+    in[1] = make_reshape(m, l->in[1], 4, (struct size[]){w[0], size_mul(w[1], w[2]), w[3], w[4]});
+    struct tensor *t = make_layer(m, LAYER_conv, l->n_in, in, &attr, l->origin);
+    if (t) t = make_reshape(m, t, 5, (struct size[]){y[0], y[2], y[1], y[3], y[4]});
+    return make_permute(m, t, 5, (int64_t[]){0, 2, 1, 3, 4}, l->origin);
 }

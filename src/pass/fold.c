@@ -9,15 +9,20 @@
  */
 #include "pass/pass.h"
 
-static bool is_anchor(const struct layer *l) {
-    return (layer_infos[l->kind].traits & ANCHOR) && !ir_is_quantized(l);
+/* Groups of several channels of a transposed conv have their output channels in no dim of the weight. */
+static bool has_channel_axis(const struct layer *l) {
+    return l->kind != LAYER_conv_transpose || l->attr.groups == 1 ||
+           (size_is(l->in[0]->dim[1], l->attr.groups) && size_is(l->in[1]->dim[1], 1));
 }
-/* A conv gives [n,k,h,w], a linear layer [..,k]. The weight of a transposed one, without groups, is [c,k,r,s]. */
+static bool is_anchor(const struct layer *l) {
+    return (layer_infos[l->kind].traits & ANCHOR) && !ir_is_quantized(l) && has_channel_axis(l);
+}
+/* A conv gives [n,k,h,w], a linear layer [..,k]. The weight of a transposed one is [c,k,r,s], or depthwise [k,1,r,s]. */
 static int channel_axis(const struct layer *anchor) {
     return ir_is_conv(anchor) ? 1 : anchor->out[0]->rank - 1;
 }
 static int weight_axis(const struct layer *anchor) {
-    return anchor->kind == LAYER_conv_transpose ? 1 : 0;
+    return anchor->kind == LAYER_conv_transpose && anchor->attr.groups == 1 ? 1 : 0;
 }
 
 /* Is `t` constant with one value per output channel of `y` (or one for all)? All other dims must be 1. */
@@ -35,17 +40,17 @@ static bool is_per_channel(const struct tensor *t, const struct tensor *y, int a
 static struct tensor *flatten_channel(struct model *m, struct tensor *t) {
     struct size n = ir_elements(t);
     if (t->rank == 0) return t;
-    return size_is(n, 1) ? pass_reshape(m, t, 0, NULL) : pass_reshape(m, t, 1, &n);
+    return size_is(n, 1) ? make_reshape(m, t, 0, NULL) : make_reshape(m, t, 1, &n);
 }
 
 /* w * s, with s of shape [channels] reshaped to [channels, 1, 1, ..], or to [1, channels, 1, 1]. */
 static struct tensor *scale_weight(struct model *m, const struct layer *anchor, struct tensor *s) {
     struct tensor *w = anchor->in[1];
     struct size dim[SOL_MAX_RANK];
-    if (s->rank == 0) return pass_binary(m, LAYER_mul, w, s, NULL);
+    if (s->rank == 0) return make_binary(m, LAYER_mul, w, s, NULL);
     for (int d = 0; d < w->rank; d++) dim[d] = size_const(1);
     dim[weight_axis(anchor)] = s->dim[0];
-    return pass_binary(m, LAYER_mul, w, pass_reshape(m, s, w->rank, dim), NULL);
+    return make_binary(m, LAYER_mul, w, make_reshape(m, s, w->rank, dim), NULL);
 }
 
 /* Expands a scalar to a vector of n elements, as a bias must be one. NULL stays NULL. */
@@ -54,21 +59,21 @@ static struct tensor *expand_to(struct model *m, struct tensor *t, struct size n
     struct attr attr = ir_default_attr();
     attr.n_shape = 1;
     attr.shape[0] = n;
-    return pass_add(m, LAYER_expand, 1, &t, &attr, NULL);
+    return make_layer(m, LAYER_expand, 1, &t, &attr, NULL);
 }
 
 static struct tensor *rebuild(struct model *m, const struct layer *anchor, struct tensor *w,
                               struct tensor *b) {
     struct tensor *in[3] = {anchor->in[0], w,
                             expand_to(m, b, w ? w->dim[weight_axis(anchor)] : size_const(0))};
-    return pass_add(m, anchor->kind, b ? 3 : 2, in, &anchor->attr, anchor->origin);
+    return make_layer(m, anchor->kind, b ? 3 : 2, in, &anchor->attr, anchor->origin);
 }
 
 static struct tensor *fold_product(struct model *m, const struct layer *anchor, struct tensor *s) {
     struct tensor *flat = flatten_channel(m, s);
     if (!flat) return NULL;
     struct tensor *b =
-        anchor->n_in > 2 ? pass_binary(m, LAYER_mul, anchor->in[2], flat, NULL) : NULL;
+        anchor->n_in > 2 ? make_binary(m, LAYER_mul, anchor->in[2], flat, NULL) : NULL;
     return rebuild(m, anchor, scale_weight(m, anchor, flat), b);
 }
 
@@ -76,7 +81,7 @@ static struct tensor *fold_sum(struct model *m, const struct layer *anchor, stru
     struct tensor *flat = flatten_channel(m, t);
     if (!flat) return NULL;
     struct tensor *b =
-        anchor->n_in > 2 ? pass_binary(m, LAYER_add, anchor->in[2], flat, NULL) : flat;
+        anchor->n_in > 2 ? make_binary(m, LAYER_add, anchor->in[2], flat, NULL) : flat;
     return rebuild(m, anchor, anchor->in[1], b);
 }
 

@@ -1,7 +1,7 @@
 /*
  * Passes: each rewrites a model into an equivalent, cheaper one, without knowledge of devices.
  *
- *   user's model -> widen -> compose -> decompose -> simplify -> quantize -> fold -> patches -> cse -> plan
+ *   user's model -> widen -> compose -> decompose -> simplify -> quantize -> fold -> patches -> cse -> recompute -> plan
  *
  * A pass is one file and one row in pass.c. It may append layers, and leave layers without readers: pass_run then calls
  * pass_clean and ir_verify.
@@ -9,7 +9,7 @@
 #ifndef SOL_PASS_H
 #define SOL_PASS_H
 
-#include "ir/ir.h"
+#include "ir/make.h"
 
 struct pass {
     const char *name;
@@ -22,7 +22,7 @@ extern const struct pass passes[]; /* in order, ended by name == NULL */
 enum sol_status pass_run(const struct pass *pass, struct model *m);
 enum sol_status pass_run_all(struct model *m);
 
-/* pass/widen.c, compose.c, decompose.c, simplify.c, quantize.c, fold.c, patches.c, cse.c */
+/* pass/widen.c, compose.c, decompose.c, simplify.c, quantize.c, fold.c, patches.c, cse.c, recompute.c */
 enum sol_status pass_widen(struct model *m);
 enum sol_status pass_compose(struct model *m);
 enum sol_status pass_decompose(struct model *m);
@@ -31,24 +31,10 @@ enum sol_status pass_fold(struct model *m);
 enum sol_status pass_simplify(struct model *m);
 enum sol_status pass_patches(struct model *m);
 enum sol_status pass_cse(struct model *m);
+enum sol_status pass_recompute(struct model *m);
 
 /* ---- pass/edit.c: tools for rewriting ---- */
 
-/* Adds a layer and returns its output. NULL with a message if an input is NULL (after an earlier error), or if the layer is
- * invalid, which is a bug of the pass. */
-struct tensor *pass_add(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
-                        const struct attr *attr, const char *origin);
-struct tensor *pass_scalar(struct model *m, enum sol_dtype dtype, double value);
-struct tensor *pass_binary(struct model *m, enum layer_kind kind, struct tensor *a,
-                           struct tensor *b, const char *origin);
-struct tensor *pass_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
-struct tensor *pass_permute(struct model *m, struct tensor *x, int n, const int64_t *axes,
-                            const char *origin);
-/* Values start, start + step, .., n of them, along an axis. */
-struct tensor *pass_slice(struct model *m, struct tensor *x, int axis, int64_t start, int64_t step,
-                          struct size n, const char *origin);
-/* [k] -> [k*n]: each value n times. */
-struct tensor *pass_repeat(struct model *m, struct tensor *x, int64_t n, const char *origin);
 /* A pass made of local rules: for each layer of a rule's kind, in the model's order, the tensor that `apply` returns replaces
  * the layer's output. It is that output itself if there is nothing to rewrite, and NULL after an error. Layers that rules
  * add are not visited. */

@@ -59,29 +59,29 @@ static struct tensor *multiply(struct model *m, const struct layer *l, struct te
                                struct tensor *w, struct tensor *bias) {
     struct attr attr = ir_default_attr();
     attr.factors = l->attr.factors;
-    return pass_add(m, LAYER_linear, l->n_in, (struct tensor *[]){x, w, bias}, &attr, l->origin);
+    return make_layer(m, LAYER_linear, l->n_in, (struct tensor *[]){x, w, bias}, &attr, l->origin);
 }
 
 static struct tensor *use_window(struct model *m, const struct layer *l) {
     const struct size *w = l->in[1]->dim;
     struct size inputs = size_mul(w[1], size_mul(w[2], w[3]));
-    struct tensor *x = pass_reshape(m, l->in[0], 2, (struct size[]){l->in[0]->dim[0], inputs});
-    struct tensor *weight = pass_reshape(m, l->in[1], 2, (struct size[]){w[0], inputs});
+    struct tensor *x = make_reshape(m, l->in[0], 2, (struct size[]){l->in[0]->dim[0], inputs});
+    struct tensor *weight = make_reshape(m, l->in[1], 2, (struct size[]){w[0], inputs});
     x = multiply(m, l, x, weight, l->n_in > 2 ? l->in[2] : NULL);
-    return x ? pass_reshape(m, x, 4, l->out[0]->dim) : NULL;
+    return x ? make_reshape(m, x, 4, l->out[0]->dim) : NULL;
 }
 
 static struct tensor *use_pixel(struct model *m, const struct layer *l) {
     const struct size *y = l->out[0]->dim, *x = l->in[0]->dim, pixels = size_mul(y[2], y[3]);
     struct tensor *w = l->in[1], *bias = l->n_in > 2 ? l->in[2] : NULL;
     for (int i = 0; i < 2; i++)
-        w = pass_slice(m, w, 2 + i, l->attr.pad[i], size_is(y[2 + i], 1) ? 1 : -1, y[2 + i],
+        w = make_slice(m, w, 2 + i, l->attr.pad[i], size_is(y[2 + i], 1) ? 1 : -1, y[2 + i],
                        l->origin);
-    w = pass_permute(m, w, 4, (int64_t[]){0, 2, 3, 1}, l->origin);
-    if (w) w = pass_reshape(m, w, 2, (struct size[]){size_mul(y[1], pixels), x[1]});
-    if (bias) bias = pass_repeat(m, bias, size_value(pixels), l->origin);
-    w = multiply(m, l, pass_reshape(m, l->in[0], 2, x), w, bias);
-    return w ? pass_reshape(m, w, 4, y) : NULL;
+    w = make_permute(m, w, 4, (int64_t[]){0, 2, 3, 1}, l->origin);
+    if (w) w = make_reshape(m, w, 2, (struct size[]){size_mul(y[1], pixels), x[1]});
+    if (bias) bias = make_repeat(m, bias, size_value(pixels), l->origin);
+    w = multiply(m, l, make_reshape(m, l->in[0], 2, x), w, bias);
+    return w ? make_reshape(m, w, 4, y) : NULL;
 }
 
 /* ---- Patches ---- */
@@ -125,13 +125,13 @@ static struct tensor *use_patches(struct model *m, const struct layer *l) {
     const struct size *x = l->in[0]->dim, *w = l->in[1]->dim, *y = l->out[0]->dim;
     struct size patches = size_mul(y[2], y[3]), inputs = size_mul(w[1], size_mul(w[2], w[3]));
     struct tensor *t =
-        pass_reshape(m, l->in[0], 6, (struct size[]){x[0], x[1], y[2], w[2], y[3], w[3]});
-    t = pass_permute(m, t, 6, (int64_t[]){0, 2, 4, 1, 3, 5}, l->origin);
-    if (t) t = pass_reshape(m, t, 3, (struct size[]){x[0], patches, inputs});
-    struct tensor *weight = pass_reshape(m, l->in[1], 2, (struct size[]){w[0], inputs});
+        make_reshape(m, l->in[0], 6, (struct size[]){x[0], x[1], y[2], w[2], y[3], w[3]});
+    t = make_permute(m, t, 6, (int64_t[]){0, 2, 4, 1, 3, 5}, l->origin);
+    if (t) t = make_reshape(m, t, 3, (struct size[]){x[0], patches, inputs});
+    struct tensor *weight = make_reshape(m, l->in[1], 2, (struct size[]){w[0], inputs});
     struct tensor *out = multiply(m, l, t, weight, l->n_in > 2 ? l->in[2] : NULL);
-    out = pass_permute(m, out, 3, (int64_t[]){0, 2, 1}, l->origin);
-    return out ? pass_reshape(m, out, 4, y) : NULL;
+    out = make_permute(m, out, 3, (int64_t[]){0, 2, 1}, l->origin);
+    return out ? make_reshape(m, out, 4, y) : NULL;
 }
 
 static struct tensor *use_linear(struct model *m, const struct layer *l) {

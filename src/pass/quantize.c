@@ -65,7 +65,7 @@ static bool match_dequantize(struct tensor *t, struct quantized *q) {
 static bool is_movement(const struct layer *l) { return layer_infos[l->kind].traits & MOVEMENT; }
 
 static struct tensor *again(struct model *m, const struct layer *l, struct tensor *x) {
-    return pass_add(m, l->kind, 1, &x, &l->attr, l->origin);
+    return make_layer(m, l->kind, 1, &x, &l->attr, l->origin);
 }
 
 /* The input of a product, with movements behind dequantize: they are repeated on the integers. */
@@ -98,7 +98,7 @@ static bool find_moved(struct model *m, struct tensor *t, struct quantized *q) {
         if (l->kind != LAYER_reshape || !is_per_row(q->scale, q->x) ||
             !size_equal(t->dim[0], q->x->dim[0]))
             return false;
-        q->scale = pass_reshape(m, q->scale, t->rank, dim);
+        q->scale = make_reshape(m, q->scale, t->rank, dim);
     }
     q->x = again(m, l, q->x);
     return q->x && (!several || q->scale);
@@ -212,22 +212,22 @@ static struct tensor *flatten(struct model *m, struct tensor *t, struct size n) 
     struct attr attr = ir_default_attr();
     struct size one = size_const(1);
     if (!t) return NULL;
-    if (!is_one(t)) return pass_reshape(m, t, 1, &n);
-    if (t->rank > 1) t = pass_reshape(m, t, 1, &one);
+    if (!is_one(t)) return make_reshape(m, t, 1, &n);
+    if (t->rank > 1) t = make_reshape(m, t, 1, &one);
     attr.n_shape = 1;
     attr.shape[0] = n;
     if (t && t->rank == 1 && size_is(n, 1)) return t;
-    return t ? pass_add(m, LAYER_expand, 1, &t, &attr, NULL) : NULL;
+    return t ? make_layer(m, LAYER_expand, 1, &t, &attr, NULL) : NULL;
 }
 
 static struct tensor *number(struct model *m, enum sol_dtype dtype, double value, struct size n) {
-    return flatten(m, pass_scalar(m, dtype, value), n);
+    return flatten(m, make_scalar(m, dtype, value), n);
 }
 
 static struct tensor *cast(struct model *m, struct tensor *t, enum sol_dtype to) {
     struct attr attr = ir_default_attr();
     attr.dtype = to;
-    return !t || t->dtype == to ? t : pass_add(m, LAYER_cast, 1, &t, &attr, NULL);
+    return !t || t->dtype == to ? t : make_layer(m, LAYER_cast, 1, &t, &attr, NULL);
 }
 
 /* The limit `value` of the quantized result, made narrower by the activation's limit. */
@@ -236,9 +236,9 @@ static struct tensor *limit(struct model *m, const struct quantize *q, double va
     const struct size one = size_const(1);
     struct tensor *whole = number(m, SOL_F32, value, one);
     if (isinf(act) || !q->act) return whole;
-    struct tensor *t = pass_binary(m, q->scaling, number(m, SOL_F32, act, one), scale, NULL);
-    t = pass_add(m, LAYER_round, 1, &t, NULL, NULL);
-    return pass_binary(m, narrower, pass_binary(m, LAYER_add, t, zero, NULL), whole, NULL);
+    struct tensor *t = make_binary(m, q->scaling, number(m, SOL_F32, act, one), scale, NULL);
+    t = make_layer(m, LAYER_round, 1, &t, NULL, NULL);
+    return make_binary(m, narrower, make_binary(m, LAYER_add, t, zero, NULL), whole, NULL);
 }
 
 /* The zero point and the limits of the quantized result. */
@@ -255,10 +255,10 @@ static struct tensor *make_range(struct model *m, const struct quantize *q, stru
                             limit(m, q, q->high, high, LAYER_minimum, scale, zero)};
     /* The lower limit holds if the activation's upper limit is below it, and the other way round. */
     if (q->act && in[1] && in[2]) {
-        in[1] = pass_binary(m, LAYER_minimum, in[1], number(m, SOL_F32, q->high, one), NULL);
-        in[2] = pass_binary(m, LAYER_maximum, in[2], number(m, SOL_F32, q->low, one), NULL);
+        in[1] = make_binary(m, LAYER_minimum, in[1], number(m, SOL_F32, q->high, one), NULL);
+        in[2] = make_binary(m, LAYER_maximum, in[2], number(m, SOL_F32, q->low, one), NULL);
     }
-    return pass_add(m, LAYER_concat, 3, in, NULL, NULL);
+    return make_layer(m, LAYER_concat, 3, in, NULL, NULL);
 }
 
 /* A product of x and w, and the vectors that belong to it. */
@@ -292,7 +292,7 @@ static bool find_product(struct model *m, const struct layer *anchor, struct pro
 static void set_scale(struct model *m, struct product *p) {
     p->scale = p->w.scale ? flatten(m, p->w.scale, p->k) : number(m, SOL_F32, 1, p->k);
     if (p->x.scale && ir_is_constant(p->x.scale))
-        p->scale = pass_binary(m, LAYER_mul, p->scale, flatten(m, p->x.scale, size_const(1)), NULL);
+        p->scale = make_binary(m, LAYER_mul, p->scale, flatten(m, p->x.scale, size_const(1)), NULL);
 }
 
 static struct tensor *build(struct model *m, const struct product *p, struct tensor *range,
@@ -302,15 +302,15 @@ static struct tensor *build(struct model *m, const struct product *p, struct ten
     struct tensor *in[6] = {p->x.x, p->w.x, zero, p->scale, p->bias, range};
     struct attr attr = p->anchor->attr;
     attr.dtype = dtype;
-    return pass_add(m, p->anchor->kind == LAYER_conv ? LAYER_quant_conv : LAYER_quant_linear,
-                    range ? 6 : 5, in, &attr, p->anchor->origin);
+    return make_layer(m, p->anchor->kind == LAYER_conv ? LAYER_quant_conv : LAYER_quant_linear,
+                      range ? 6 : 5, in, &attr, p->anchor->origin);
 }
 
 /* The sum of the anchor's own bias and of `more`, which may be NULL. */
 static struct tensor *add_biases(struct model *m, const struct product *p, struct tensor *more) {
     struct tensor *own = p->anchor->n_in > 2 ? p->anchor->in[2] : NULL;
     if (more) more = flatten(m, more, p->k);
-    if (own && more) return pass_binary(m, LAYER_add, own, more, NULL);
+    if (own && more) return make_binary(m, LAYER_add, own, more, NULL);
     return own ? own : more ? more : number(m, SOL_F32, 0, p->k);
 }
 
@@ -327,8 +327,8 @@ static struct tensor *fuse_quantize(struct model *m, const struct layer *l) {
         return l->out[0];
     struct tensor *unit = flatten(m, q.scale, size_const(1));
     set_scale(m, &p);
-    p.scale = pass_binary(m, q.scaling, p.scale, unit, NULL);
-    p.bias = pass_binary(m, q.scaling, add_biases(m, &p, q.bias), unit, NULL);
+    p.scale = make_binary(m, q.scaling, p.scale, unit, NULL);
+    p.bias = make_binary(m, q.scaling, add_biases(m, &p, q.bias), unit, NULL);
     struct tensor *y = build(m, &p, make_range(m, &q, unit), l->out[0]->dtype);
     return y && q.reshape ? again(m, q.reshape, y) : y;
 }
@@ -336,7 +336,7 @@ static struct tensor *fuse_quantize(struct model *m, const struct layer *l) {
 /* A bias in the shape that broadcasts with the anchor's output. */
 static struct tensor *spread_bias(struct model *m, const struct layer *anchor) {
     struct size dim[3] = {anchor->in[1]->dim[0], size_const(1), size_const(1)};
-    return pass_reshape(m, anchor->in[2], anchor->kind == LAYER_conv ? 3 : 1, dim);
+    return make_reshape(m, anchor->in[2], anchor->kind == LAYER_conv ? 3 : 1, dim);
 }
 
 /* A product whose result is f32. If the scale of x is computed at the call, the product is scaled by it, and gets its bias, behind. */
@@ -350,8 +350,8 @@ static struct tensor *keep_float(struct model *m, const struct layer *l) {
     p.bias = is_dynamic ? number(m, SOL_F32, 0, p.k) : add_biases(m, &p, NULL);
     struct tensor *y = build(m, &p, NULL, SOL_F32);
     if (!is_dynamic || !y) return y;
-    y = pass_binary(m, LAYER_mul, y, flatten(m, p.x.scale, size_const(1)), l->origin);
-    return l->n_in < 3 || !y ? y : pass_binary(m, LAYER_add, y, spread_bias(m, l), l->origin);
+    y = make_binary(m, LAYER_mul, y, flatten(m, p.x.scale, size_const(1)), l->origin);
+    return l->n_in < 3 || !y ? y : make_binary(m, LAYER_add, y, spread_bias(m, l), l->origin);
 }
 
 /* An integer product that is read as f32. */
@@ -373,7 +373,7 @@ static struct tensor *divide_term(struct model *m, struct tensor *t, struct tens
         return NULL;
     const struct layer *product = t->producer;
     struct tensor *x = product->in[product->in[0] == q.scale];
-    return pass_binary(m, LAYER_mul, x, pass_binary(m, LAYER_div, q.scale, unit, NULL),
+    return make_binary(m, LAYER_mul, x, make_binary(m, LAYER_div, q.scale, unit, NULL),
                        product->origin);
 }
 
@@ -386,8 +386,8 @@ static struct tensor *divide_sum(struct model *m, const struct layer *l) {
     struct tensor *a = divide_term(m, sum->in[0], quotient->in[1]);
     struct tensor *b = a ? divide_term(m, sum->in[1], quotient->in[1]) : NULL;
     if (!b) return l->out[0];
-    struct tensor *t = pass_binary(m, LAYER_add, a, b, sum->origin);
-    return pass_add(m, LAYER_round, 1, &t, NULL, l->origin);
+    struct tensor *t = make_binary(m, LAYER_add, a, b, sum->origin);
+    return make_layer(m, LAYER_round, 1, &t, NULL, l->origin);
 }
 
 static const struct pass_rule with_quantize[] = {{LAYER_cast, fuse_quantize},

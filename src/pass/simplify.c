@@ -12,7 +12,7 @@ static struct tensor *drop_same_shape(struct model *m, const struct layer *l) {
     return ir_same_shape(l->in[0], l->out[0], -1) ? l->in[0] : l->out[0];
 }
 
-/* With a step of -1, a slice of the whole dim reverses it. */
+/* Of slice and place. With a step of -1, a slice of the whole dim reverses it. */
 static struct tensor *drop_slice(struct model *m, const struct layer *l) {
     return l->attr.step > 0 ? drop_same_shape(m, l) : l->out[0];
 }
@@ -33,7 +33,7 @@ static struct tensor *merge_permute(struct model *m, const struct layer *l) {
     }
     struct tensor *x = first->kind == LAYER_permute ? first->in[0] : l->in[0];
     if (moves && x == l->in[0]) return l->out[0];
-    return moves ? pass_add(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
+    return moves ? make_layer(m, LAYER_permute, 1, &x, &attr, l->origin) : x;
 }
 
 /* If `l` is x * scalar: returns x and multiplies `*factor` by the scalar. Else NULL. */
@@ -56,9 +56,9 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
         if (!in[i]) in[i] = l->in[i];
     }
     if (in[0] == l->in[0] && in[1] == l->in[1]) return l->out[0];
-    struct tensor *product = pass_add(m, l->kind, 2, in, &l->attr, l->origin);
+    struct tensor *product = make_layer(m, l->kind, 2, in, &l->attr, l->origin);
     if (!product) return NULL;
-    return pass_binary(m, LAYER_mul, product, pass_scalar(m, product->dtype, factor), l->origin);
+    return make_binary(m, LAYER_mul, product, make_scalar(m, product->dtype, factor), l->origin);
 }
 
 /* A matmul by a constant matrix becomes a linear layer, which has faster kernels. */
@@ -71,8 +71,8 @@ static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     attr.axes[0] = 1;
     if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
         w = w->producer->in[0];
-    else w = pass_add(m, LAYER_permute, 1, &w, &attr, l->origin);
-    return pass_add(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, &l->attr, l->origin);
+    else w = make_layer(m, LAYER_permute, 1, &w, &attr, l->origin);
+    return make_layer(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, &l->attr, l->origin);
 }
 
 /* `l` divides the rows of a linear layer, whose input was reshaped as well: then its input gets these rows, so that layers which follow
@@ -94,10 +94,10 @@ static struct tensor *divide_rows(struct model *m, const struct layer *l) {
     struct size dim[SOL_MAX_RANK];
     for (int d = 0; d < out->rank; d++) dim[d] = out->dim[d];
     dim[out->rank - 1] = x->dim[x->rank - 1];
-    struct tensor *rows = pass_reshape(m, in[0], out->rank, dim);
+    struct tensor *rows = make_reshape(m, in[0], out->rank, dim);
     if (!rows) return NULL;
     if (!ir_same_shape(rows, in[0], -1)) in[0] = rows;
-    return pass_add(m, LAYER_linear, linear->n_in, in, &linear->attr, linear->origin);
+    return make_layer(m, LAYER_linear, linear->n_in, in, &linear->attr, linear->origin);
 }
 
 static struct tensor *merge_reshape(struct model *m, const struct layer *l) {
@@ -105,7 +105,7 @@ static struct tensor *merge_reshape(struct model *m, const struct layer *l) {
     if (ir_same_shape(l->in[0], l->out[0], -1)) return l->in[0];
     if (divides_rows(m, l)) return divide_rows(m, l);
     if (first->kind != LAYER_reshape) return l->out[0];
-    return pass_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
+    return make_reshape(m, first->in[0], l->out[0]->rank, l->out[0]->dim);
 }
 
 static struct tensor *drop_clamp(struct model *m, const struct layer *l) {
@@ -133,12 +133,29 @@ static struct tensor *drop_neutral(struct model *m, const struct layer *l) {
 }
 
 static const struct pass_rule rules[] = {
-    {LAYER_reshape, merge_reshape},     {LAYER_expand, drop_same_shape},
-    {LAYER_concat, drop_single_concat}, {LAYER_permute, merge_permute},
-    {LAYER_clamp, drop_clamp},          {LAYER_adaptive_avg_pool, drop_same_shape},
-    {LAYER_slice, drop_slice},          {LAYER_relu, drop_relu},
-    {LAYER_matmul, simplify_product},   {LAYER_mul, drop_neutral},
-    {LAYER_div, drop_neutral},          {LAYER_sub, drop_neutral},
+    {LAYER_reshape, merge_reshape},
+    {LAYER_expand, drop_same_shape},
+    {LAYER_concat, drop_single_concat},
+    {LAYER_permute, merge_permute},
+    {LAYER_clamp, drop_clamp},
+    {LAYER_adaptive_avg_pool, drop_same_shape},
+    {LAYER_slice, drop_slice},
+    {LAYER_place, drop_slice},
+    {LAYER_relu, drop_relu},
+    {LAYER_matmul, simplify_product},
+    {LAYER_mul, drop_neutral},
+    {LAYER_div, drop_neutral},
+    {LAYER_sub, drop_neutral},
 };
 
-enum sol_status pass_simplify(struct model *m) { return pass_apply(m, rules, COUNT(rules)); }
+/* What only rules of gradients read is reset, as they are applied already: layers that differ in it alone are equal. */
+static void forget_choices(struct layer *l) {
+    const struct attr unset = ir_default_attr();
+    if (l->kind != LAYER_attention) l->attr.strict = unset.strict;
+    l->attr.padding = unset.padding;
+}
+
+enum sol_status pass_simplify(struct model *m) {
+    for (int i = 0; i < m->layers.n; i++) forget_choices(m->layers.at[i]);
+    return pass_apply(m, rules, COUNT(rules));
+}

@@ -16,7 +16,7 @@ static enum sol_dtype wide(enum sol_dtype dtype) { return is_half(dtype) ? SOL_F
 static struct tensor *cast(struct model *m, struct tensor *x, enum sol_dtype to) {
     struct attr attr = ir_default_attr();
     attr.dtype = to;
-    return x->dtype == to ? x : pass_add(m, LAYER_cast, 1, &x, &attr, x->producer->origin);
+    return x->dtype == to ? x : make_layer(m, LAYER_cast, 1, &x, &attr, x->producer->origin);
 }
 
 static bool has_half(const struct model *m) {
@@ -53,7 +53,7 @@ static struct tensor *widen_layer(struct model *m, const struct layer *l, struct
     if (!is_new) return l->out[0];
     if (l->kind == LAYER_cast && is_half(l->attr.dtype)) in[0] = cast(m, in[0], l->attr.dtype);
     if (l->kind == LAYER_cast && in[0]) return cast(m, in[0], attr.dtype);
-    return pass_add(m, l->kind, l->n_in, in, &attr, l->origin);
+    return make_layer(m, l->kind, l->n_in, in, &attr, l->origin);
 }
 
 static bool is_moving(const struct layer *l) {

@@ -291,6 +291,9 @@ static bool is_matrix_product(const struct clustering *c, const struct layer *l)
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
         return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
+    if (l->kind == LAYER_conv_weight)
+        return l->in[1]->layout.block && !ir_is_constant(l->out[0]) &&
+               c->plan->supports_anchor(l, c->plan->lanes);
     if (!is_anchor(l) || !ir_is_constant(l->in[1]) || ir_is_constant(l->out[0])) return false;
     if (ir_is_conv(l) && !l->out[0]->layout.block) return plan_writes_plain(c->plan, l);
     return c->plan->supports_anchor(l, c->plan->lanes);
@@ -300,6 +303,10 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     struct cluster *cluster = cluster_new(c, MODULE_DNN);
     cluster->dnn = ARENA_NEW(c->plan->arena, struct dnn_fusion);
     *cluster->dnn = (struct dnn_fusion){.anchor = l, .x = l->in[0], .w = l->in[1]};
+    if (l->kind == LAYER_conv_weight) {
+        cluster_add(c, cluster, l);
+        return;
+    }
     if (ir_is_quantized(l)) {
         cluster_add(c, cluster, l);
         take_generated(c, cluster, l->out[0]);

@@ -44,6 +44,8 @@ void build_begin(struct build *build, const struct cluster *cluster);
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
 /* A new slot of `size` bytes for packed parameters. */
 struct buffer_ref build_packed(struct build *build, int64_t size, const char *name);
+/* A new slot of `size` bytes for values that only steps of the current cluster use. */
+struct buffer_ref build_temporary(struct build *build, struct size size, const char *name);
 
 /* Appends a step to a phase. Copies its name, pointers and arguments; keeps its other fields. */
 enum sol_status build_step(struct build *build, enum phase phase, const struct step *step);
@@ -57,7 +59,11 @@ struct size build_bytes(const struct cluster *cluster);
 
 /* Emit a cluster of module COPY or GATHER, for all devices whose buffers are in host memory. */
 enum sol_status build_copy(struct build *build, const struct cluster *cluster);
-enum sol_status build_gather(struct build *build, const struct cluster *cluster);
+enum sol_status build_gather(struct build *build,
+                             const struct cluster *cluster); /* build_gather.c */
+/* Appends a step of these modules. */
+enum sol_status build_movement(struct build *build, const struct cluster *cluster,
+                               struct step step);
 /* The last steps: copy the new values of updated parameters into the caller's memory. No later step can fail. */
 enum sol_status build_updates(struct build *build);
 /* build_host.c: emits a cluster of module HOST. */

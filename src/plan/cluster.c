@@ -4,7 +4,7 @@
  *   model with layouts -> [this file] -> plan->clusters, in an order in which they can run
  *
  * Module DNN gets each conv, linear and matmul with the layers that fit into its epilogue and prologue (anchor.c). Module COPY gets chains
- * and groups (group.c) of layers that only move values, GATHER single gathers, RECURRENT single recurrent layers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
+ * and groups (group.c) of layers that only move values, GATHER single gathers and their inverses, RECURRENT single recurrent layers, HOST single host layers, VIEW single layers that need no step. Module DFP gets all other
  * layers, and slices that only they read: a layer joins the clusters that compute its inputs, if DFP can make one kernel of them. At the end, DFP
  * clusters that read the same tensor join, so that it is read once. For y = relu(conv(x)); z = softmax(y) + y the result is
  * {conv, relu} and {softmax's five layers, +}.
@@ -254,7 +254,7 @@ static void assign(struct clustering *c, struct layer *l) {
     if (cluster_is_dnn(c, l)) cluster_dnn(c, l);
     else if (storage_is_view(c->plan, l)) cluster_add(c, cluster_new(c, MODULE_VIEW), l);
     else if (movement_is_possible(l) && !is_read_in_place(c, l)) cluster_copy(c, l);
-    else if (l->kind == LAYER_gather || l->kind == LAYER_resample)
+    else if (l->kind == LAYER_gather || l->kind == LAYER_scatter_sum || l->kind == LAYER_resample)
         cluster_add(c, cluster_new(c, MODULE_GATHER), l);
     else if (layer_infos[l->kind].traits & RECURRENT)
         cluster_add(c, cluster_new(c, MODULE_RECURRENT), l);

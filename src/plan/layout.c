@@ -96,7 +96,10 @@ static bool is_image(const struct tensor *t) {
 }
 static bool is_pointwise(const struct layer *l) { return layer_infos[l->kind].traits & POINTWISE; }
 
-static bool is_window(const struct layer *l) { return layer_infos[l->kind].traits & WINDOW; }
+/* Also a layer that spreads rows or columns. */
+static bool is_window(const struct layer *l) {
+    return layer_infos[l->kind].traits & WINDOW || (l->kind == LAYER_place && l->attr.axis > 1);
+}
 
 /* Is it a reduction over rows, columns or both, but not over channels or the batch? */
 static bool is_spatial_reduction(const struct layer *l) {
@@ -170,6 +173,17 @@ static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
            s->plan->supports_anchor(l, s->plan->lanes);
 }
 
+/* Is it the gradient of a weight that module DNN computes? It reads x and dy in blocks, and writes a plain weight. */
+static bool is_dnn_weight(const struct layouts *s, const struct layer *l) {
+    return l->kind == LAYER_conv_weight && !ir_is_constant(l->out[0]) &&
+           s->plan->supports_anchor(l, s->plan->lanes);
+}
+
+/* Does it read a plain x as it is? A block of few channels would be mostly padding. */
+static bool has_few_channels(const struct layouts *s, const struct layer *l) {
+    return l->attr.groups == 1 && size_value(l->in[0]->dim[1]) < s->plan->lanes;
+}
+
 /* Blocks of few channels are mostly padding. Quantized numbers take least memory of all, and kernels join plain ones to quads. */
 static bool is_narrow(const struct layouts *s, const struct layer *l) {
     return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->lanes;
@@ -186,7 +200,17 @@ static void mark_worth(struct layouts *s, const struct layer *l) {
         s->worth[find_root(s->island, t->id)] = true;
 }
 
+/* x and dy of the gradient of a weight. With as many channels in groups, they are stored alike, as in the convolution. */
+static void mark_weight(struct layouts *s, const struct layer *l) {
+    for (int i = has_few_channels(s, l); i < 2; i++)
+        if (is_image(l->in[i])) s->blocked[find_root(s->island, l->in[i]->id)] = true;
+    if (l->attr.groups > 1 && same_channels(l->in[0], l->in[1]) && is_image(l->in[0]) &&
+        is_image(l->in[1]))
+        unite(s->class, l->in[0]->id, l->in[1]->id);
+}
+
 static void mark_blocked(struct layouts *s, const struct layer *l) {
+    if (is_dnn_weight(s, l)) mark_weight(s, l);
     if (!is_dnn_conv(s, l)) return;
     const int out = find_root(s->island, l->out[0]->id);
     if (s->worth[out] || !plan_writes_plain(s->plan, l)) s->blocked[out] = true;
@@ -270,7 +294,7 @@ static bool is_blocked(struct layouts *s, const struct tensor *t) {
 /* Each group of channels begins a block, so that direct kernels read whole blocks; but not if whole groups fit into one block, as
  * long as that is so in x and y. Cuts at whole blocks begin no segments. */
 static int cut_groups(struct layouts *s, const struct layer *l) {
-    const struct tensor *image[] = {l->in[0], l->out[0]};
+    const struct tensor *image[] = {l->in[0], l->kind == LAYER_conv_weight ? l->in[1] : l->out[0]};
     int added = 0;
     if (same_channels(image[0], image[1]) && s->plan->lanes % ir_group_size(l, image[0]) == 0)
         return 0;
@@ -285,7 +309,7 @@ static int cut_groups(struct layouts *s, const struct layer *l) {
 static int spread_cuts(struct layouts *s, const struct layer *l) {
     const struct tensor *out = l->out[0];
     int added = 0, start = 0;
-    if (l->attr.groups > 1 && is_dnn_conv(s, l)) return cut_groups(s, l);
+    if (l->attr.groups > 1 && (is_dnn_conv(s, l) || is_dnn_weight(s, l))) return cut_groups(s, l);
     if (!is_blocked(s, out)) return 0;
     if (is_channel_slice(l) && is_blocked(s, l->in[0]))
         return share_cuts(s, l->in[0]->id, out->id, (int)size_value(l->attr.start), channels(out),
@@ -396,13 +420,19 @@ static struct layout input_layout(struct layouts *s, const struct layer *l, int 
     return make_layout(s->plan, channels(in), cut, n);
 }
 
-/* The layout of a copy of a convolution's x: each group begins a block, or it has the groups of y. */
-static struct layout group_layout(struct layouts *s, const struct layer *l) {
-    const int n = channels(l->in[0]), size = (int)ir_group_size(l, l->in[0]);
+/* The layout of a copy of an input of a convolution, or of its gradient: each group begins a block. */
+static struct layout divide_groups(struct layouts *s, const struct layer *l,
+                                   const struct tensor *image) {
+    const int n = channels(image), size = (int)ir_group_size(l, image);
     int *cut = ARENA_ARRAY(s->plan->arena, int, l->attr.groups), n_cuts = 0;
-    if (keeps_groups(l) && l->out[0]->layout.block) return l->out[0]->layout;
     for (int at = size; at < n; at += size) cut[n_cuts++] = at;
     return make_layout(s->plan, n, cut, n_cuts);
+}
+
+/* The layout of a copy of a convolution's x: each group begins a block, or it has the groups of y. */
+static struct layout group_layout(struct layouts *s, const struct layer *l) {
+    if (keeps_groups(l) && l->out[0]->layout.block) return l->out[0]->layout;
+    return divide_groups(s, l, l->in[0]);
 }
 
 static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
@@ -413,6 +443,28 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
               last = ir_is_quantized(l) ? QUANT_BIAS : l->n_in - 1;
     for (int i = first; i <= last && l->out[0]->layout.block; i++)
         TRY(get_copy(s, l->in[i], l->out[0]->layout, &l->in[i]));
+    return SOL_OK;
+}
+
+/* Are groups of x and dy parts of blocks? Then both have the same layout. */
+static bool share_blocks(const struct layouts *s, const struct layer *l) {
+    return l->attr.groups > 1 && same_channels(l->in[0], l->in[1]) &&
+           s->plan->lanes % ir_group_size(l, l->in[0]) == 0;
+}
+
+/* x and dy of the gradient of a weight. No block has parts of groups only. */
+static enum sol_status fit_weight(struct layouts *s, struct layer *l) {
+    const struct tensor *x = l->in[0];
+    const bool shared = share_blocks(s, l);
+    for (int i = has_few_channels(s, l); i < 2; i++) {
+        struct tensor *t = l->in[i];
+        const bool fits = t->layout.block && groups_fit(s, l, t);
+        if (fits && !(shared && i && !layout_equal(&t->layout, &l->in[0]->layout))) continue;
+        const struct layout other =
+            shared ? i ? l->in[0]->layout : make_layout(s->plan, channels(x), NULL, 0)
+                   : divide_groups(s, l, t);
+        TRY(get_copy(s, t, other, &l->in[i]));
+    }
     return SOL_OK;
 }
 
@@ -427,6 +479,7 @@ static enum sol_status fit_plain(struct layouts *s, struct layer *l) {
 static enum sol_status fit_inputs(struct layouts *s, struct layer *l) {
     if (is_dnn_conv(s, l) && (l->out[0]->layout.block || plan_writes_plain(s->plan, l)))
         return fit_conv(s, l);
+    if (is_dnn_weight(s, l)) return fit_weight(s, l);
     if (!l->out[0]->layout.block || movement_is_possible(l)) return fit_plain(s, l);
     for (int i = 0; i < l->n_in; i++) TRY(block_input(s, l, i, input_layout(s, l, i)));
     return SOL_OK;
@@ -449,6 +502,7 @@ static void init_sets(struct layouts *s) {
 /* Can the layer write a blocked output? If not, it writes a plain one, which is copied for blocked readers. A convolution cannot
  * if a cut is inside of one of its groups; the mean of a plain image is not worth a blocked copy of the image. */
 static bool can_write_blocks(struct layouts *s, const struct layer *l) {
+    if (l->kind == LAYER_conv_transpose) return is_dnn_conv(s, l); /* DFP has none */
     if (ir_is_conv(l)) return is_dnn_conv(s, l) && groups_fit(s, l, l->out[0]);
     if (is_window(l) || is_spatial_reduction(l))
         return l->in[0]->layout.block || !is_apart(l->in[0], l->out[0]);

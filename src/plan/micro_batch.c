@@ -21,8 +21,9 @@ bool plan_is_batch_major(const struct tensor *t) {
 /* Does a sample of the output depend on other samples, or on its position in the batch, although the shapes do not show it? */
 static bool reads_batch(const struct layer *l) {
     if (l->kind == LAYER_arange) return !ir_is_invariant(l->out[0], 0);
-    bool along_axis =
-        l->kind == LAYER_gather || l->kind == LAYER_resample || l->kind == LAYER_cumsum;
+    if (l->kind == LAYER_place) return l->attr.axis == 0 && !ir_is_invariant(l->out[0], 0);
+    bool along_axis = l->kind == LAYER_gather || l->kind == LAYER_scatter_sum ||
+                      l->kind == LAYER_resample || l->kind == LAYER_cumsum;
     return along_axis && l->attr.axis == 0 && !ir_is_invariant(l->in[0], 0);
 }
 

@@ -4,7 +4,7 @@
  *   a chain, or a group with one input and one output (plan/group.c) -> run it on element numbers -> table of positions (run/copy.c)
  *
  * At compile time the layers run once on the numbers 0, 1, 2, .. of the input's elements instead of on values. The number that
- * ends up at an output element is the input element to copy there, -1 where a pad puts a zero. If the layers keep samples apart, the
+ * ends up at an output element is the input element to copy there, -1 where a pad or place puts a zero. If the layers keep samples apart, the
  * table describes one sample and is applied to each sample of the batch; else it describes the whole tensor.
  *
  * Open pixels: if the last dims of a sample are open, and each layer of the chain keeps them as they are, the chain runs on the
@@ -26,13 +26,19 @@ static bool is_batched(const struct tensor *a, const struct tensor *b) {
     return (a->rank > 1 && b->rank > 1) || !size_is_const(a->dim[0]);
 }
 
+/* Does it move values along its attribute axis, by `start` and `step`? */
+static bool moves_along_axis(const struct layer *l) {
+    return l->kind == LAYER_slice || l->kind == LAYER_place;
+}
+
 bool movement_keeps_batch(const struct layer *l) {
     const int rank = l->in[0]->rank;
     if (!is_batched(l->in[0], l->out[0])) return false;
     if (l->kind == LAYER_permute) return l->attr.axes[0] == 0;
     if (l->kind == LAYER_expand) return rank == l->out[0]->rank;
     if (l->kind == LAYER_pad) return rank > 2;
-    return (l->kind != LAYER_slice && l->kind != LAYER_concat) || l->attr.axis != 0;
+    const bool has_axis = moves_along_axis(l) || l->kind == LAYER_concat;
+    return !has_axis || l->attr.axis != 0;
 }
 
 /* The first dim of a sample's open pixels; the rank if all its dims are known. A blocked image's channels are dim 1 alone, so the
@@ -50,7 +56,7 @@ static bool keeps_pixels(const struct layer *l) {
     if (from < 2 || to < 2 || !is_batched(in, out) || from >= in->rank || to >= out->rank)
         return false;
     if (!size_equal(ir_count(in, from, in->rank), ir_count(out, to, out->rank))) return false;
-    if (l->kind == LAYER_slice) return l->attr.axis > 0 && l->attr.axis < from;
+    if (moves_along_axis(l)) return l->attr.axis > 0 && l->attr.axis < from;
     for (int d = 0; d < in->rank && l->kind == LAYER_permute; d++)
         if ((d == 0 || d >= from) && l->attr.axes[d] != d) return false;
     return true;
@@ -66,7 +72,7 @@ static int64_t count_elements(const struct tensor *t, bool batched) {
 bool movement_is_possible(const struct layer *l) {
     if (!(layer_infos[l->kind].traits & MOVEMENT)) return false;
     if (l->in[0]->producer->kind == LAYER_scalar) return false;
-    if (l->kind == LAYER_slice && !size_is_const(l->attr.start)) return false;
+    if (moves_along_axis(l) && !size_is_const(l->attr.start)) return false;
     if (keeps_pixels(l)) return true;
     bool batched = movement_keeps_batch(l);
     int64_t in = count_elements(l->in[0], batched), out = count_elements(l->out[0], batched);
@@ -174,11 +180,19 @@ static struct region select_region(const struct layer *l, struct region in) {
     return out;
 }
 
-/* Writes the inputs of a concat, or of a pad, into parts of the output. */
+/* Does the layer write its inputs into parts of the output? */
+static bool writes_parts(const struct layer *l) {
+    return l->kind == LAYER_concat || l->kind == LAYER_pad || l->kind == LAYER_place;
+}
+
 static void move_into(struct moving *m, const struct layer *l, struct region to) {
     const int rank = l->out[0]->rank;
     for (int i = 0; i < 2 && l->kind == LAYER_pad; i++)
         to.at += l->attr.pad[i] * to.step[rank - 2 + i];
+    if (l->kind == LAYER_place) {
+        to.at += size_value(l->attr.start) * to.step[l->attr.axis];
+        to.step[l->attr.axis] *= l->attr.step;
+    }
     for (int i = 0; i < l->n_in; i++) {
         const struct tensor *part = l->in[i];
         copy_region(part, first_dim(m), end_dim(m, part), to,
@@ -196,8 +210,8 @@ static int32_t *move(struct moving *m, const struct layer *l) {
     const int64_t n = count_moved(m, out);
     int32_t *at = ARENA_ARRAY(m->arena, int32_t, n + 1);
     const struct region to = view_region(m, out, at);
-    for (int64_t i = 0; i < n && l->kind == LAYER_pad; i++) at[i] = -1;
-    if (l->kind == LAYER_pad || l->kind == LAYER_concat) move_into(m, l, to);
+    for (int64_t i = 0; i < n && writes_parts(l); i++) at[i] = -1;
+    if (writes_parts(l)) move_into(m, l, to);
     else if (n)
         copy_region(out, first_dim(m), end_dim(m, out), to,
                     select_region(l, view_region(m, in, from)));
@@ -236,14 +250,17 @@ static int64_t position(const struct tensor *t, const struct image *image, int64
            p * image->lanes + c % image->lanes;
 }
 
-/* Is the distance from pixel to pixel of the source the same everywhere? Then a table needs one base per channel only. */
+/* Is the distance from pixel to pixel of the source the same everywhere, and none of them 0? Then a table needs one base per channel
+ * only. */
 static bool find_pixel_stride(const struct image *image, const int64_t *source, int64_t *stride) {
     *stride = 0;
     for (int64_t c = 0; c < image->channels; c++)
         for (int64_t p = 1; p < image->pixels; p++) {
             int64_t step = source[c * image->pixels + p] - source[c * image->pixels + p - 1];
             if (c == 0 && p == 1) *stride = step;
-            if (step != *stride) return false;
+            if (step != *stride || source[c * image->pixels + p] < 0 ||
+                source[c * image->pixels + p - 1] < 0)
+                return false;
         }
     return true;
 }

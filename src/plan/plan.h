@@ -5,7 +5,7 @@
  *
  * A Cluster is a set of layers that one kernel computes. Module DNN: one conv, linear or matmul with the layers that are fused into
  * its prologue and epilogue. Module DFP: other layers that compute, in one generated kernel. Module COPY: a chain of layers
- * that only move values. Module GATHER: one gather or resample. Module RECURRENT: one recurrent layer. Module ATTENTION: one attention
+ * that only move values. Module GATHER: one gather, scatter_sum or resample. Module RECURRENT: one recurrent layer. Module ATTENTION: one attention
  * layer. Module HOST: one host layer. Module VIEW: one layer that needs no kernel.
  *
  * Invariant: after plan_clusters each layer that is no source is in exactly one cluster, and clusters form no cycle.

@@ -141,13 +141,14 @@ bool storage_is_dense(const struct layer *l) {
 }
 
 /* Can `t` be placed in the output of a concat of this phase? It must be undecided and computed in the same phase, and its producer
- * must be able to write with a batch stride: linear layers, gathers, host and recurrent layers, sources, aliases and movements across samples cannot. */
+ * must be able to write with a batch stride: linear layers, gathers and their inverses, host and recurrent layers, sources, aliases and movements across samples cannot. */
 static bool can_be_placed(const struct plan *plan, const struct tensor *t, enum phase phase) {
     const struct layer *producer = t->producer;
     if (storage_of(plan, t)->kind || t->phase != phase || ir_is_output(plan->model, t))
         return false;
     return !(layer_infos[producer->kind].traits & SOURCE) && producer->kind != LAYER_gather &&
-           !ir_is_linear(producer) && !storage_is_dense(producer) && !crosses_samples(producer) &&
+           producer->kind != LAYER_scatter_sum && !ir_is_linear(producer) &&
+           !storage_is_dense(producer) && !crosses_samples(producer) &&
            !may_be_alias(plan, producer);
 }
 
@@ -234,13 +235,25 @@ static enum sol_status insert_own_copy(struct plan *plan, struct tensor **in) {
     return SOL_OK;
 }
 
-/* The layer reads and writes whole tensors without gaps. Scalars have no memory, so it reads copies of them. */
-static enum sol_status decide_dense(struct plan *plan, struct layer *l) {
-    for (int i = 0; i < l->n_in; i++) {
+/* The first input from which on the layer reads whole tensors without gaps: of those that read rows by indices, the table may have gaps. */
+static int first_dense(const struct layer *l) {
+    if (storage_is_dense(l) || l->kind == LAYER_scatter_sum) return 0;
+    return l->kind == LAYER_gather || l->kind == LAYER_resample ? 1 : l->n_in;
+}
+
+/* Scalars have no memory, so the layer reads copies of them. */
+static enum sol_status make_dense(struct plan *plan, struct layer *l) {
+    for (int i = first_dense(l); i < l->n_in; i++) {
         bool has_memory = l->in[i]->producer->kind != LAYER_scalar;
         if (has_memory && !storage_of(plan, l->in[i])->has_batch_stride) continue;
         TRY(insert_own_copy(plan, &l->in[i]));
     }
+    return SOL_OK;
+}
+
+/* It writes such tensors, too. */
+static enum sol_status decide_dense(struct plan *plan, struct layer *l) {
+    TRY(make_dense(plan, l));
     for (int i = 0; i < l->n_out; i++) set_own(plan, l->out[i]);
     return SOL_OK;
 }
@@ -265,6 +278,7 @@ static enum sol_status decide_attention(struct plan *plan, const struct views *v
 static enum sol_status decide(struct plan *plan, const struct views *views, struct layer *l) {
     if (storage_is_dense(l)) return decide_dense(plan, l);
     if (l->kind == LAYER_attention) return decide_attention(plan, views, l);
+    TRY(make_dense(plan, l));
     if (storage_of(plan, l->out[0])->kind) return SOL_OK;
     if (view_set(views, l)) return SOL_OK;
     if (needs_dense(l) && storage_of(plan, l->in[0])->has_batch_stride) {
@@ -275,12 +289,13 @@ static enum sol_status decide(struct plan *plan, const struct views *views, stru
     return SOL_OK;
 }
 
-/* An upper bound: a copy per input of concats, host and recurrent layers, and one per layer that needs a dense input. */
+/* An upper bound: a copy per input of concats and of layers that read several tensors without gaps, and one per layer that needs a dense
+ * input. */
 static int count_tensors(const struct model *m) {
     int n = m->n_tensors + m->layers.n;
     for (int i = 0; i < m->layers.n; i++)
         if (m->layers.at[i]->kind == LAYER_concat || m->layers.at[i]->kind == LAYER_attention ||
-            storage_is_dense(m->layers.at[i]))
+            first_dense(m->layers.at[i]) < m->layers.at[i]->n_in)
             n += m->layers.at[i]->n_in;
     return n;
 }

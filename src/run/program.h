@@ -269,6 +269,22 @@ void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, v
                 int64_t begin, int64_t end);
 int64_t gather_n_tasks(const struct step *step, const int64_t *arg);
 
+/* gather.c: the step of a layer scatter_sum, of module GATHER. ptr = {x, indices, out}, all of them dense: x [batches, indices, inner],
+ * indices [batches, indices], out [batches, rows, inner]. */
+enum {
+    SCATTER_BATCHES,
+    SCATTER_INDICES, /* of a batch */
+    SCATTER_ROWS,
+    SCATTER_INNER,      /* elements */
+    SCATTER_DTYPE,      /* of x, an enum sol_dtype: f32, f64 or an integer */
+    SCATTER_INDEX_SIZE, /* bytes: 8 or 4 */
+    SCATTER_LEAST,      /* as GATHER_LEAST */
+    SCATTER_N_ARGS
+};
+void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                 int64_t begin, int64_t end);
+int64_t scatter_n_tasks(const struct step *step, const int64_t *arg);
+
 /* resample.c: the step of a layer resample, of module GATHER. ptr = {x, y, indices and weights of rows, indices and weights of columns};
  * those of a dim without taps are NULL. x is f32 [outer][rows_in][columns_in][inner], y has `rows` and `columns` in their place. */
 enum {

@@ -11,6 +11,7 @@
  *   gen_cnn     a small network of convolutions, poolings, concats, slices and residual sums
  *   gen_kept    a model that was compiled wrongly once
  *   gen_joint   a model with a part that runs in BACKWARD
+ *   gen_gradient the gradients of a model
  *   gen_open    layers and networks over open rows, columns and sequences
  *
  * The generator tracks bounds of the values and of their rounding errors. So models have no
@@ -79,6 +80,9 @@ void gen_open(struct gen *g, struct random *r); /* several symbols; symbol 0 is 
 /* The model of `g` with a random part that runs in BACKWARD: what depends on some of its inputs, and on one more input, "gate" f32[],
  * by which some tensors are multiplied: the caller passes 1. The caller frees it. NULL: the model has no text. */
 struct sol_model *gen_joint(const struct gen *g, struct random *r);
+/* The model of `g` with an input "dy" of BACKWARD per float output, in order, and as outputs of BACKWARD the gradients of its float inputs
+ * and parameters, by their names. The caller frees it. NULL, with sol_error(): a layer has no gradient. */
+struct sol_model *gen_gradient(const struct gen *g);
 /* A network as gen_cnn's over `rows` rows and `columns` columns, which may be symbols; adds its outputs. */
 void gen_cnn_of(struct gen *g, int64_t rows, int64_t columns);
 

@@ -62,15 +62,21 @@ void gen_conv_transpose(struct gen *g, const char *kind, const char *attributes)
     int64_t c = groups * RANDOM_PICK(r, counts), k = RANDOM_PICK(r, counts), all = groups * k;
     int kh = random_int(r, 1, 5), kw = random_int(r, 1, 5), dilation = random_one_in(r, 4) ? 2 : 1;
     int top = random_int(r, 0, (kh - 1) / 2), left = random_int(r, 0, (kw - 1) / 2);
-    char text[160];
+    int sh = random_int(r, 1, 3), sw = random_int(r, 1, 3);
+    char text[200], end[100], batch[24];
     (void)attributes;
+    if (random_one_in(r, 4)) c = k * groups, k = c / groups; /* depthwise, if k is 1 */
     in[0] = gen_leaf(g, false, 4, (int64_t[]){g->batch, c, h, w}, -1, 1);
     in[1] = gen_leaf(g, true, 4, (int64_t[]){c, k, kh, kw}, -0.5f, 0.5f);
     in[2] = gen_leaf(g, true, 1, &all, -1, 1);
-    snprintf(text, sizeof text,
-             "stride=[%d,%d] pad=[%d,%d,%d,%d] output_pad=[%d,%d] dilation=[%d,%d] groups=%d",
-             random_int(r, 1, 3), random_int(r, 1, 3), top, left, top, left, random_int(r, 0, 2),
-             random_int(r, 0, 2), dilation, dilation, groups);
+    int rows = (h - 1) * sh + (kh - 1) * dilation + 1 - 2 * top + random_int(r, 0, sh - 1),
+        columns = (w - 1) * sw + (kw - 1) * dilation + 1 - 2 * left + random_int(r, 0, sw - 1);
+    if (random_one_in(r, 2))
+        snprintf(end, sizeof end, "shape=[%s,%d,%d,%d]", gen_dim_text(g->batch, batch), (int)all,
+                 rows, columns);
+    else snprintf(end, sizeof end, "output_pad=[%d,%d]", random_int(r, 0, 2), random_int(r, 0, 2));
+    snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] dilation=[%d,%d] groups=%d %s",
+             sh, sw, top, left, top, left, dilation, dilation, groups, end);
     int y = gen_add(g, kind, random_int(r, 2, 3), in, text);
     gen_output(g, g->type == SOL_F32 && random_one_in(r, 2) ? gen_behind_conv(g, y, all) : y);
     g->tolerance = 4e-5; /* Winograd */

@@ -13,7 +13,7 @@
 
 /* Some readers of `t` read it times the gate instead. */
 static void add_gate(struct model *m, struct tensor *t, struct tensor *gate, struct random *r) {
-    struct tensor *product = pass_binary(m, LAYER_mul, t, gate, NULL);
+    struct tensor *product = make_binary(m, LAYER_mul, t, gate, NULL);
     for (int i = 0; product && i < m->layers.n - 1; i++)
         for (int k = 0; k < m->layers.at[i]->n_in; k++)
             if (m->layers.at[i]->in[k] == t && random_one_in(r, 2))

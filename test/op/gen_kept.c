@@ -39,6 +39,11 @@ static const char *const kept[] = {
     /* A tensor without elements, whose strides are 0. */
     "model \"nothing\" {\n  %0 = input f32[16,0] \"x\"\n  %1 = input f32[16,1] \"z\"\n"
     "  %2 = add %0 %1\n  output %2 \"y\"\n}\n",
+    /* Tensors without elements in results with one: nothing of them is read. */
+    "model \"empty part\" {\n  symbol $0 \"n\"\n  %0 = input f32[0,$0,7] \"x\"\n"
+    "  %1 = input f32[1,$0,7] \"z\"\n  %2 = place %0 shape=[1]\n  %3 = add %2 %1\n"
+    "  %4 = input f32[$0,1,0,9] \"image\"\n  %5 = pad %4 pad=[0,0,1,0] value=3.0\n  %6 = tanh %5\n"
+    "  output %3 \"y\"\n  output %6 \"t\"\n}\n",
 };
 
 void gen_kept(struct gen *g, struct random *r) {

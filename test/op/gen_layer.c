@@ -125,6 +125,33 @@ static void make_arange(struct gen *g, const char *kind, const char *attributes)
     gen_output(g, gen_add(g, "maximum", 2, in, ""));
 }
 
+/* The numbers themselves, and a dropout by them. */
+static void make_random(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[SOL_MAX_RANK];
+    char text[160] = "shape=[", one[24];
+    (void)attributes;
+    const int seed = gen_positions(g, random_one_in(r, 4), 0, dim, 1000000000);
+    const int rank = gen_any_shape(g, GEN_MOST, dim);
+    for (int i = 0; i < rank; i++)
+        sprintf(text + strlen(text), "%s%s", i ? "," : "", gen_dim_text(dim[i], one));
+    sprintf(text + strlen(text), "] stream=%d", random_int(r, 0, 1000000000));
+    const int u = gen_add(g, kind, 1, &seed, text);
+    gen_output(g, u);
+    g->type = SOL_F32;
+    int in[3] = {u, gen_scalar(g, 0.25), gen_leaf(g, false, rank, dim, -4, 4)};
+    in[0] = gen_add(g, "less", 2, in, "");
+    gen_output(g, gen_add(g, "where", 3, in, ""));
+}
+
+static void make_bits(struct gen *g, const char *kind, const char *attributes) {
+    int64_t dim[SOL_MAX_RANK];
+    const int rank = gen_any_shape(g, GEN_MOST, dim),
+              in[3] = {gen_leaf(g, false, rank, dim, -4, 4), gen_leaf(g, false, 0, dim, -4, 4),
+                       gen_leaf(g, false, rank ? 1 : 0, dim + max_i64(0, rank - 1), -4, 4)};
+    gen_output(g, gen_add(g, kind, 3, in, attributes));
+}
+
 /* ---- Along one axis ---- */
 
 /* softmax, cumsum, argmax, argmin: along one axis. */
@@ -156,8 +183,10 @@ static void make_pool(struct gen *g, const char *kind, const char *attributes) {
     char text[160];
     const int64_t dim[] = {random_one_in(r, 6) ? 2 : g->batch, RANDOM_PICK(r, counts),
                            RANDOM_PICK(r, heights), RANDOM_PICK(r, widths)};
-    const bool dilates = !strcmp(kind, "max_pool") && random_one_in(r, 4);
+    const bool dilates = !strncmp(kind, "max", 3) && random_one_in(r, 4);
     int x = gen_leaf(g, false, 4, dim, -1, 1), most = 5;
+    if (!strcmp(kind, "max_pool_index") && random_one_in(r, 2))
+        x = gen_add(g, "sign", 1, &x, ""); /* most windows have several largest values */
     int kh = random_int(r, 1, (int)min_i64(most, dim[2])),
         kw = random_int(r, 1, (int)min_i64(most, dim[3]));
     int ph = random_int(r, 0, kh / 2), pw = random_int(r, 0, kw / 2);
@@ -263,6 +292,7 @@ static const struct {
     {"param", make_source, ""},
     {"scalar", make_source, ""},
     {"conv", gen_conv_case, ""},
+    {"conv_weight", gen_conv_weight, ""},
     {"linear", gen_linear_case, ""},
     {"quant_conv", gen_quant_conv_case, ""},
     {"quant_linear", gen_quant_linear_case, ""},
@@ -274,6 +304,8 @@ static const struct {
     {"argmax", make_along, ""},
     {"argmin", make_along, ""},
     {"arange", make_arange, ""},
+    {"random", make_random, ""},
+    {"random_bits", make_bits, ""},
     {"cast", make_cast, ""},
     {"layer_norm", gen_axes_norm, ""},
     {"rms_norm", gen_axes_norm, ""},
@@ -283,6 +315,10 @@ static const struct {
     {"rnn_relu", gen_recurrent, ""},
     {"lstm", gen_recurrent, ""},
     {"gru", gen_recurrent, ""},
+    {"rnn_tanh_grad", gen_recurrent_grad, ""},
+    {"rnn_relu_grad", gen_recurrent_grad, ""},
+    {"lstm_grad", gen_recurrent_grad, ""},
+    {"gru_grad", gen_recurrent_grad, ""},
     {"prelu", make_binary, ""},
     {"add", make_binary, ""},
     {"sub", make_binary, ""},
@@ -306,8 +342,10 @@ static const struct {
     {"where", make_where, ""},
     {"matmul", gen_matmul_case, ""},
     {"gather", gen_gather_case, ""},
+    {"scatter_sum", gen_scatter_case, ""},
     {"resample", gen_resample_case, ""},
     {"max_pool", make_pool, "min=0.0"},
+    {"max_pool_index", make_pool, ""},
     {"avg_pool", make_pool, "count_pad=true"},
     {"adaptive_avg_pool", make_adaptive, ""},
     {"sum", make_reduce, ""},
@@ -321,6 +359,7 @@ static const struct {
     {"reshape", gen_reshape_case, ""},
     {"permute", gen_permute_case, ""},
     {"slice", gen_slice_case, ""},
+    {"place", gen_place_case, ""},
     {"concat", gen_concat_case, ""},
     {"expand", gen_expand_case, ""},
     {"pad", gen_pad_case, ""},
@@ -343,16 +382,16 @@ static bool allows(enum layer_kind kind, enum sol_dtype type) {
                   *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
     struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = list};
     if (kind == LAYER_where) in[0] = &truth;
-    if (kind == LAYER_gather || kind == LAYER_resample) in[1] = &index;
+    if (kind == LAYER_gather || kind == LAYER_scatter_sum || kind == LAYER_resample) in[1] = &index;
     return !layer_infos[kind].types(&layer);
 }
 
 /* NaN and infinities have a defined result where each output depends on few inputs. */
 static bool takes_specials(enum layer_kind kind) {
-    static const enum layer_kind more[] = {LAYER_reduce_max, LAYER_reduce_min, LAYER_argmax,
-                                           LAYER_argmin,     LAYER_max_pool,   LAYER_gather,
-                                           LAYER_concat,     LAYER_expand,     LAYER_pad,
-                                           LAYER_tril,       LAYER_triu};
+    static const enum layer_kind more[] = {
+        LAYER_reduce_max, LAYER_reduce_min, LAYER_argmax, LAYER_argmin,
+        LAYER_max_pool,   LAYER_gather,     LAYER_concat, LAYER_expand,
+        LAYER_pad,        LAYER_tril,       LAYER_triu,   LAYER_max_pool_index};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
         if (more[i] == kind) return true;
     return layer_infos[kind].traits & (POINTWISE | MOVEMENT);

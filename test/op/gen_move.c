@@ -53,6 +53,30 @@ void gen_slice_case(struct gen *g, const char *kind, const char *attributes) {
     gen_output(g, gen_add(g, kind, 1, &x, text));
 }
 
+/* Into a dim that may be larger than needed; also into an open one, from which a slice reads the values again. */
+void gen_place_case(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    char text[96], n[SIZE_TEXT];
+    int x = gen_random_leaf(g, -1, 1), axis = random_int(r, 0, g->value[x].rank - 1);
+    const int64_t extent = g->value[x].dim[axis];
+    int start = random_int(r, 0, 3), step = random_one_in(r, 2) ? 1 : random_int(r, 2, 3);
+    const int behind = random_int(r, 0, 3);
+    (void)attributes;
+    if (extent < 0) { /* $0 values, forwards */
+        snprintf(text, sizeof text, "axis=%d start=%d step=%d shape=[%d*$0+%d]", axis, start, step,
+                 step, start + behind);
+    } else {
+        const int reach = (int)(extent - 1) * step, size = start + reach + 1 + behind;
+        if (random_one_in(r, 3)) start += reach, step = -step;
+        snprintf(text, sizeof text, "axis=%d start=%d step=%d shape=[%d]", axis, start, step, size);
+    }
+    int y = gen_add(g, kind, 1, &x, text);
+    gen_output(g, y);
+    snprintf(text, sizeof text, "axis=%d start=%d step=%d shape=[%s]", axis, start, step,
+             gen_size_text(g, x, axis, n));
+    gen_output(g, gen_add(g, "slice", 1, &y, text));
+}
+
 void gen_concat_case(struct gen *g, const char *kind, const char *attributes) {
     struct random *r = g->random;
     int64_t dim[SOL_MAX_RANK];
@@ -108,6 +132,33 @@ void gen_gather_case(struct gen *g, const char *kind, const char *attributes) {
     int in[2] = {gen_leaf(g, random_one_in(r, 2), rank, dim, -4, 4), 0};
     in[1] = gen_numbers(g, random_one_in(r, 4), 2 - drop, numbers + drop, dim[axis]);
     snprintf(text, sizeof text, "axis=%d", axis);
+    gen_output(g, gen_add(g, kind, 2, in, text));
+}
+
+/* The first half along dim 1, which has gaps between samples. */
+static int add_half(struct gen *g, int x) {
+    char text[64];
+    snprintf(text, sizeof text, "axis=1 shape=[%d]", (int)(g->value[x].dim[1] + 1) / 2);
+    return gen_add(g, "slice", 1, &x, text);
+}
+
+/* Of up to 3 dims of indices, some of them batches. */
+void gen_scatter_case(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    static const int counts[] = {1, 2, 3, 7, 40, 300};
+    int64_t dim[SOL_MAX_RANK];
+    char text[64];
+    (void)attributes;
+    const int n_index = random_int(r, 0, 3), rank = n_index + random_int(r, 0, 2),
+              axis = random_int(r, 0, n_index), rows = RANDOM_PICK(r, counts);
+    for (int d = 0; d < rank; d++) dim[d] = random_int(r, 1, d < n_index ? 9 : 20);
+    if (random_one_in(r, 8) && n_index) dim[n_index - 1] = 300; /* more than are checked at once */
+    if (random_one_in(r, 2) && n_index) dim[0] = g->batch;
+    int in[2] = {gen_leaf(g, random_one_in(r, 4), rank, dim, -1, 1),
+                 gen_numbers(g, random_one_in(r, 4), n_index, dim, rows)};
+    const bool has_gaps = n_index > 1 && random_one_in(r, 2);
+    for (int i = 0; i < 2 && has_gaps; i++) in[i] = add_half(g, in[i]);
+    snprintf(text, sizeof text, "axis=%d shape=[%d]", axis, rows);
     gen_output(g, gen_add(g, kind, 2, in, text));
 }
 

@@ -95,6 +95,29 @@ static void make_windows(struct gen *g) {
     gen_output(g, x);
 }
 
+/* ---- Gradients of convolutions ---- */
+
+/* The gradients of a convolution's x and weight, for its output as the gradient of that. */
+static void make_gradients(struct gen *g) {
+    static const int counts[] = {1, 3, 8, 16, 17, 32};
+    struct random *r = g->random;
+    char text[160], all[200 + 4 * SIZE_TEXT], size[4][SIZE_TEXT];
+    int k = RANDOM_PICK(r, counts), c = RANDOM_PICK(r, counts), groups = 1;
+    int kernel = random_int(r, 1, 4), x = add_image(g, c), pad = random_int(r, 0, kernel / 2);
+    kernel = fit_window(g, x, kernel);
+    if (random_one_in(r, 3)) k = groups = c;
+    x = gen_add(g, "relu", 1, &x, "");
+    const int w = gen_leaf(g, true, 4, (int64_t[]){k, c / groups, kernel, kernel}, -0.4f, 0.4f);
+    snprintf(text, sizeof text, "stride=[%d,%d] pad=[%d,%d,%d,%d] groups=%d", random_int(r, 1, 3),
+             random_int(r, 1, 2), pad, pad, pad, random_int(r, 0, 1), groups);
+    const int y = gen_add(g, "conv", 2, (int[]){x, w}, text);
+    for (int d = 0; d < 4; d++) gen_size_text(g, x, d, size[d]);
+    snprintf(all, sizeof all, "shape=[%s,%s,%s,%s] %s", size[0], size[1], size[2], size[3], text);
+    gen_output(g, gen_add(g, "conv_transpose", 2, (int[]){y, w}, all));
+    snprintf(all, sizeof all, "shape=[%d,%d,%d,%d] %s", k, c / groups, kernel, kernel, text);
+    gen_output(g, gen_add(g, "conv_weight", 2, (int[]){x, y}, all));
+}
+
 /* ---- Movements and reductions ---- */
 
 /* The last values along an open dim; all but some; or some from the beginning. */
@@ -198,9 +221,10 @@ static void make_recurrent(struct gen *g) {
 
 void gen_open(struct gen *g, struct random *r) {
     gen_start(g, r, "open");
-    switch (random_int(r, 0, 6)) {
+    switch (random_int(r, 0, 7)) {
     case 0:
     case 1: make_windows(g); break;
+    case 7: make_gradients(g); break;
     case 6: make_recurrent(g); break;
     case 2:
     case 3: {

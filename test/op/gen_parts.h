@@ -45,6 +45,7 @@ int gen_random_leaf(struct gen *g, float low, float high); /* of any shape */
 
 int gen_random_image(struct gen *g, int c); /* [n,c,h,w], from -1 to 1 */
 void gen_conv_case(struct gen *g, const char *kind, const char *attributes);
+void gen_conv_weight(struct gen *g, const char *kind, const char *attributes);
 void gen_linear_case(struct gen *g, const char *kind, const char *attributes);
 void gen_quant_conv_case(struct gen *g, const char *kind, const char *attributes);
 void gen_quant_linear_case(struct gen *g, const char *kind, const char *attributes);
@@ -56,10 +57,12 @@ void gen_batch_norm_case(struct gen *g, const char *kind, const char *attributes
 void gen_reshape_case(struct gen *g, const char *kind, const char *attributes);
 void gen_permute_case(struct gen *g, const char *kind, const char *attributes);
 void gen_slice_case(struct gen *g, const char *kind, const char *attributes);
+void gen_place_case(struct gen *g, const char *kind, const char *attributes);
 void gen_concat_case(struct gen *g, const char *kind, const char *attributes);
 void gen_expand_case(struct gen *g, const char *kind, const char *attributes);
 void gen_pad_case(struct gen *g, const char *kind, const char *attributes);
 void gen_gather_case(struct gen *g, const char *kind, const char *attributes);
+void gen_scatter_case(struct gen *g, const char *kind, const char *attributes);
 void gen_resample_case(struct gen *g, const char *kind, const char *attributes);
 
 /* ---- gen_composite.c ---- */
@@ -73,6 +76,7 @@ void gen_triangle(struct gen *g, const char *kind, const char *attributes);
 /* ---- gen_recurrent.c ---- */
 
 void gen_recurrent(struct gen *g, const char *kind, const char *attributes);
+void gen_recurrent_grad(struct gen *g, const char *kind, const char *attributes);
 /* A layer of this kind, whose gates x has for n samples along dim 1 - axis; lengths < 0: none. */
 int gen_recurrent_of(struct gen *g, const char *kind, int x, int64_t n, int64_t units, int axis,
                      int lengths);

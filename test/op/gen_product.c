@@ -64,6 +64,54 @@ void gen_conv_case(struct gen *g, const char *kind, const char *attributes) {
     g->tolerance = 4e-5; /* Winograd */
 }
 
+/* Sizes and attributes of a convolution of images or volumes. */
+struct conv_sizes {
+    int rank, groups;
+    int64_t x[5], w[5];
+    char text[160];
+};
+
+static void choose_conv(struct gen *g, struct conv_sizes *c) {
+    static const int counts[] = {1, 3, 8, 16, 17, 32, 58}, group_counts[] = {1, 1, 1, 2, 16, 17},
+                     strides[] = {1, 1, 2};
+    struct random *r = g->random;
+    char depth[48] = "";
+    c->rank = random_one_in(r, 5) ? 5 : 4;
+    c->groups = RANDOM_PICK(r, group_counts);
+    const int each = c->groups == 1 ? 0 : RANDOM_PICK(r, ((int[]){1, 1, 2, 4})),
+              in = each ? each : RANDOM_PICK(r, counts), out = each ? each : RANDOM_PICK(r, counts);
+    c->x[0] = random_one_in(r, 6) ? 2 : g->batch, c->x[1] = in * c->groups;
+    c->w[0] = out * c->groups, c->w[1] = in;
+    for (int d = 2; d < c->rank; d++) c->w[d] = random_int(r, 1, 3);
+    for (int d = 2; d < c->rank; d++)
+        c->x[d] = random_int(r, (int)c->w[d], d == 2 && c->rank == 5 ? 4 : 15);
+    if (c->rank == 5)
+        snprintf(depth, sizeof depth, " depth=[%d,1,%d,%d]", random_int(r, 1, 2),
+                 random_int(r, 0, 1), random_int(r, 0, 1));
+    snprintf(c->text, sizeof c->text, "stride=[%d,%d] pad=[%d,%d,%d,%d] groups=%d%s",
+             RANDOM_PICK(r, strides), RANDOM_PICK(r, strides), random_int(r, 0, 2),
+             random_int(r, 0, 2), random_int(r, 0, 2), random_int(r, 0, 2), c->groups, depth);
+}
+
+/* dy is an input, or computed by the convolution itself, which makes x and dy blocked. */
+void gen_conv_weight(struct gen *g, const char *kind, const char *attributes) {
+    struct conv_sizes c;
+    char text[320], shape[96];
+    int used = 0;
+    (void)attributes;
+    choose_conv(g, &c);
+    int in[2] = {gen_leaf(g, false, c.rank, c.x, -1, 1),
+                 gen_leaf(g, true, c.rank, c.w, -0.5f, 0.5f)};
+    if (random_one_in(g->random, 2)) in[0] = gen_add(g, "relu", 1, in, "");
+    const int y = gen_add(g, "conv", 2, in, c.text);
+    in[1] = random_one_in(g->random, 2) ? gen_leaf(g, false, c.rank, g->value[y].dim, -1, 1) : y;
+    for (int d = 0; d < c.rank; d++)
+        used += snprintf(shape + used, sizeof shape - (size_t)used, ",%d", (int)c.w[d]);
+    snprintf(text, sizeof text, "shape=[%s] %s", shape + 1, c.text);
+    gen_output(g, gen_add(g, kind, 2, in, text));
+    g->tolerance = 4e-5; /* Winograd */
+}
+
 void gen_linear_case(struct gen *g, const char *kind, const char *attributes) {
     static const int sizes[] = {1, 3, 7, 16, 17, 64, 100, 257, 1000};
     struct random *r = g->random;

@@ -4,8 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Also of their gradients, lstm_grad and others. */
 static int count_gates(const char *kind) {
-    return !strcmp(kind, "lstm") ? 4 : !strcmp(kind, "gru") ? 3 : 1;
+    return !strncmp(kind, "lstm", 4) ? 4 : !strncmp(kind, "gru", 3) ? 3 : 1;
+}
+
+/* Weights are small enough that neither a state nor a gradient grows with the steps. */
+static float most_weight(const char *kind, int64_t units) {
+    const float most = 1.0f / (float)units;
+    return most > 0.2f || !strncmp(kind, "rnn_relu", 8) ? most : 0.2f;
 }
 
 /* The number of steps of each sample, from 0 to all of them. */
@@ -18,13 +25,12 @@ static int add_lengths(struct gen *g, int64_t n, int64_t steps) {
     return x;
 }
 
-/* The weight is small enough that a state does not grow with the steps. Sometimes it is an input, which is not packed. */
+/* Sometimes the weight is an input, which is not packed. */
 int gen_recurrent_of(struct gen *g, const char *kind, int x, int64_t n, int64_t units, int axis,
                      int lengths) {
     struct random *r = g->random;
     int64_t gates = count_gates(kind), state[2] = {n, units}, w[2] = {gates * units, units};
-    const float most = 1.0f / (float)units,
-                high = most > 0.2f || !strcmp(kind, "rnn_relu") ? most : 0.2f;
+    const float high = most_weight(kind, units);
     char text[64];
     int in[5] = {x, gen_leaf(g, random_int(r, 0, 7) > 0, 2, w, -high, high),
                  gen_leaf(g, n > 0 && random_one_in(r, 4), 2, state, -1, 1)},
@@ -47,19 +53,56 @@ static void add_outputs(struct gen *g, int y, int64_t steps, int axis) {
     gen_output(g, last);
 }
 
-void gen_recurrent(struct gen *g, const char *kind, const char *attributes) {
+/* Random sizes: dim[axis] steps and dim[1 - axis] samples, *axis, and units. Returns whether samples have lengths. */
+static bool choose_sizes(struct gen *g, int64_t *dim, int *axis, int64_t *units) {
     static const int sizes[] = {1, 3, 7, 16, 17, 33, 64, 70}, counts[] = {1, 2, 7, 8, 26};
     struct random *r = g->random;
-    int64_t units = RANDOM_PICK(r, sizes), steps = RANDOM_PICK(r, sizes) % 32,
-            n = random_one_in(r, 2) ? g->batch : RANDOM_PICK(r, counts);
-    int axis = random_int(r, 0, 1);
-    bool has_lengths = steps > 0 && random_one_in(r, 3);
+    *units = RANDOM_PICK(r, sizes);
+    const int64_t steps = RANDOM_PICK(r, sizes) % 32,
+                  n = random_one_in(r, 2) ? g->batch : RANDOM_PICK(r, counts);
+    *axis = random_int(r, 0, 1);
+    dim[*axis] = steps, dim[1 - *axis] = n;
+    return steps > 0 && random_one_in(r, 3);
+}
+
+void gen_recurrent(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[3], units;
+    int axis;
+    bool has_lengths = choose_sizes(g, dim, &axis, &units);
+    const int64_t steps = dim[axis], n = dim[1 - axis];
     (void)attributes;
-    int64_t dim[3] = {steps, n, count_gates(kind) * units};
-    if (axis) dim[0] = n, dim[1] = steps;
+    dim[2] = count_gates(kind) * units;
     int x = gen_leaf(g, random_one_in(r, 6) && n > 0, 3, dim, -2, 2);
     int y =
         gen_recurrent_of(g, kind, x, n, units, axis, has_lengths ? add_lengths(g, n, steps) : -1);
     if (random_one_in(r, 2)) gen_output(g, y);
     else add_outputs(g, y, steps, axis);
+}
+
+/* The layers that compute gradients, on inputs of their own: a rule (ir/grad_recurrent.c) gives them other values. */
+void gen_recurrent_grad(struct gen *g, const char *kind, const char *attributes) {
+    struct random *r = g->random;
+    int64_t dim[3], units;
+    int axis, gates = count_gates(kind);
+    bool has_lengths = choose_sizes(g, dim, &axis, &units);
+    const int64_t steps = dim[axis], n = dim[1 - axis];
+    int64_t w[2] = {gates * units, units}, state[2] = {n, units};
+    const float high = most_weight(kind, units);
+    char text[64];
+    int in[6], n_in = 0;
+    (void)attributes;
+    dim[2] = gates * units;
+    in[n_in++] = gen_leaf(g, random_one_in(r, 6) && n > 0, 3, dim, -2, 2);
+    in[n_in++] = gen_leaf(g, false, 3, dim, -2, 2);
+    in[n_in++] = gen_leaf(g, random_int(r, 0, 7) > 0, 2, w, -high, high);
+    dim[2] = units;
+    dim[axis] = steps + 1 + (gates == 4);
+    in[n_in++] = gen_leaf(g, false, 3, dim, -1, 1);
+    dim[axis] = steps;
+    if (gates == 4) in[n_in++] = gen_leaf(g, false, 2, state, -1, 1);
+    if (gates == 3) in[n_in++] = gen_leaf(g, false, 3, dim, -1, 1);
+    if (has_lengths) in[n_in++] = add_lengths(g, n, steps);
+    snprintf(text, sizeof text, "axis=%d reverse=%s", axis, random_one_in(r, 2) ? "true" : "false");
+    gen_output(g, gen_add(g, kind, n_in, in, text));
 }

@@ -242,8 +242,18 @@ static bool make_transposed(struct random *r, struct job *j) {
     struct dnn_problem *p = &j->p;
     p->transposed = true;
     p->y_plain = random_one_in(r, 16);
-    if (random_one_in(r, 16)) p->groups = 2;
-    choose_channels(r, j, RANDOM_PICK(r, channel_counts), RANDOM_PICK(r, channel_counts));
+    if (random_one_in(r, 3)) {
+        p->groups = random_int(r, 2, 40);
+        const int channels = p->groups * (1 << random_int(r, 0, 3));
+        choose_channels(r, j, channels, channels);
+        memcpy(j->k_map, j->c_map, sizeof j->k_map); /* as layouts do */
+        if (!p->x_plain && !p->y_plain) p->k = p->c, p->k_map = p->c_map ? j->k_map : NULL;
+    } else {
+        if (random_one_in(r, 16)) p->groups = 2;
+        const int out = RANDOM_PICK(r, channel_counts) / p->groups * p->groups;
+        choose_channels(r, j, RANDOM_PICK(r, channel_counts) / p->groups * p->groups, out);
+    }
+    if (!p->c || !p->k) return false;
     p->h = random_int(r, 1, 17), p->w = random_int(r, 1, 31);
     p->kh = random_int(r, 1, 5), p->kw = random_int(r, 1, 5);
     p->sh = random_int(r, 1, 4), p->sw = random_int(r, 1, random_one_in(r, 8) ? 40 : 4);
@@ -398,10 +408,11 @@ static int64_t find_source(bool transposed, int64_t at, int64_t step, int64_t pa
     return (at + pad - i) % step || at + pad < i ? -1 : (at + pad - i) / step;
 }
 
-/* The weights between two channels of the model; c counts those of the group. */
+/* The weights between two channels of the model, of one group. */
 static const float *find_weights(const struct dnn_problem *p, const float *weight, int64_t k,
                                  int64_t c) {
-    const int64_t pair = p->transposed ? c * p->k_model + k : k * (p->c_model / p->groups) + c;
+    const int64_t in = p->c_model / p->groups, out = p->k_model / p->groups,
+                  pair = p->transposed ? c * out + k % out : k * in + c % in;
     return weight + pair * taps_of(p);
 }
 
@@ -415,7 +426,7 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
     for (int c = 0; c < p->c; c++) {
         int model = p->c_map ? p->c_map[c] : c;
         if (model < first || model >= first + per_group) continue;
-        const float *w = find_weights(p, d->weight, k, model - first);
+        const float *w = find_weights(p, d->weight, k, model);
         for (int i = 0; i < taps_of(p); i++) {
             const int64_t plane =
                 pixel / (p->oh * p->ow) * p->sd - p->pd + i / (p->kh * p->kw) * p->dd;
@@ -710,8 +721,11 @@ static void test_all_failing(struct random *r, const struct dnn_impl *impl,
     if (n_failed) printf("           %6ld calls and allocations failed in turn\n", n_failed);
 }
 
-/* test_matmul.c tests it: its operands have strides of their own. */
-static bool is_matmul(const struct dnn_impl *impl) { return !strcmp(impl->name, "matmul"); }
+/* Tests of their own have matmuls, whose operands have strides of their own, and gradients of weights: test_matmul.c, test_conv_weight.c. */
+static bool is_tested_elsewhere(const struct dnn_impl *impl) {
+    return !strcmp(impl->name, "matmul") || impl == &dnn_conv_weight ||
+           impl == &dnn_conv_weight_grouped;
+}
 
 static void test_implementation(const struct dnn_impl *impl, const struct dnn_isa *isa,
                                 uint64_t seed) {
@@ -746,7 +760,7 @@ int main(int argc, char **argv) {
         const bool has = cpu_has(isa);
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
         for (int i = 0; has && dnn_impls[i]; i++)
-            if (dnn_impls[i] != &dnn_linear_int8 && !is_matmul(dnn_impls[i]) &&
+            if (dnn_impls[i] != &dnn_linear_int8 && !is_tested_elsewhere(dnn_impls[i]) &&
                 (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
                 test_implementation(dnn_impls[i], isa, seed);
                 n_tested++;

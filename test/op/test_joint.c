@@ -1,6 +1,7 @@
 /*
- * Programs with a backward part: a random part of a generated model runs in BACKWARD. All results are those of the reference, which
- * runs the model at once; BACKWARD leaves the saved values as they are, so it can be repeated.
+ * Programs with a backward part: the gradients of a generated model (groups gradient:KIND), or a random part of it that runs in
+ * BACKWARD (the other groups). All results are those of the reference, which runs the model at once; BACKWARD leaves the saved values
+ * as they are, so it can be repeated.
  *
  * A failure prints the seed and the model; `test_joint GROUP SEED 1` runs that one again (groups: gen_named).
  */
@@ -15,17 +16,20 @@
 #include <math.h>
 #include <pthread.h>
 
+#define GRADIENT "gradient:"
+
 struct run {
     const char *name;
     uint64_t seed;
     struct gen g;
+    bool is_gradient;
     struct sol_model *joint;
     int64_t symbols[SIZE_SYMBOLS];
     struct tensors in, params, expected;
 };
 
 /* Programs so far: all, those that save values, and those that pack for BACKWARD. */
-static int n_programs, n_saving, n_packing;
+static int n_programs, n_saving, n_packing, n_refused;
 
 /* Pointers of the ports that a phase uses; others are NULL. */
 static void pick(const struct sol_program *p, enum phase phase, const struct tensors *from,
@@ -143,11 +147,12 @@ static void test_device(const struct run *run, const char *device) {
     tensors_free(&out);
 }
 
+/* Inputs of BACKWARD: gradients, or the gate, which is 1. */
 static void make_tensors(struct run *run, const struct model *m) {
-    const float one = 1;
-    for (int i = 0; i < m->inputs.n - 1; i++)
-        tensors_add_random(&run->in, run->g.random, m->inputs.at[i], run->symbols, run->g.input[i]);
-    memcpy(tensors_add(&run->in, SOL_F32, 1), &one, sizeof one);
+    const struct gen_range more = {.low = run->is_gradient ? -1 : 1, .high = 1};
+    for (int i = 0; i < m->inputs.n; i++)
+        tensors_add_random(&run->in, run->g.random, m->inputs.at[i], run->symbols,
+                           i < run->g.n_inputs ? run->g.input[i] : more);
     for (int i = 0; i < m->params.n; i++)
         tensors_add_random(&run->params, run->g.random, m->params.at[i], run->symbols,
                            run->g.param[i]);
@@ -176,14 +181,18 @@ static void test_model(const char *name, uint64_t seed) {
     static const int batches[] = {1, 3, 2, 7, 1, 0, 5};
     static struct run run;
     struct random r = random_start(seed);
-    run = (struct run){.name = name, .seed = seed};
+    run = (struct run){
+        .name = name, .seed = seed, .is_gradient = !strncmp(name, GRADIENT, strlen(GRADIENT))};
     run.symbols[0] = batches[seed % (uint64_t)COUNT(batches)];
     micro_batch_cache = seed % 2 ? 400 : (int64_t)8 << 20;
     micro_batch_step = seed % 2 ? 0 : (int64_t)128 << 10;
-    gen_named(&run.g, &r, name);
+    gen_named(&run.g, &r, run.is_gradient ? name + strlen(GRADIENT) : name);
+    if (run.is_gradient)
+        run.g.error += run.g.tolerance; /* differences of values up to 1, as dy is */
     if (run.g.n_outputs) {
-        run.joint = gen_joint(&run.g, &r);
-        if (CHECK(run.joint && !sol_model_check(run.joint))) test_joint(&run);
+        run.joint = run.is_gradient ? gen_gradient(&run.g) : gen_joint(&run.g, &r);
+        if (run.is_gradient && !run.joint) n_refused++;
+        else if (CHECK(run.joint && !sol_model_check(run.joint))) test_joint(&run);
         else printf("%s seed %llu: %s\n", name, (unsigned long long)seed, sol_error());
         sol_model_free(run.joint);
     }
@@ -307,14 +316,23 @@ int main(int argc, char **argv) {
     test_threads();
     for (int i = 0; i < N_LAYER_KINDS; i++)
         if (i != LAYER_copy && i != LAYER_host) test_group(layer_infos[i].name, seed, 4);
+    for (int i = 0; i < N_LAYER_KINDS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, GRADIENT "%s", layer_infos[i].name);
+        if (i != LAYER_copy && i != LAYER_host) test_group(name, seed, 3);
+    }
+    test_group(GRADIENT "dag", seed, 40 / part);
+    test_group(GRADIENT "epilogue", seed, 30 / part);
+    test_group(GRADIENT "cnn", seed, 30 / part);
     test_group("dag", seed, 100 / part);
     test_group("mixed", seed, 40 / part);
     test_group("epilogue", seed, 60 / part);
     test_group("cnn", seed, 60 / part);
     test_group("many", seed, 2);
     test_group("kept", seed, 20);
-    printf("%d programs, %d save values, %d pack weights for the backward call\n", n_programs,
-           n_saving, n_packing);
+    printf(
+        "%d programs, %d save values, %d pack weights for the backward call; %d models without gradients\n",
+        n_programs, n_saving, n_packing, n_refused);
     CHECK(n_saving > n_programs / 8 && n_packing > n_programs / 20);
     return check_done();
 }

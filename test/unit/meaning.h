@@ -71,6 +71,20 @@ static inline uint64_t meaning_of_shift(bool left, int64_t a, int64_t distance) 
     return bits;
 }
 
+/* Threefry-2x32-20: a round adds, turns and mixes; after each four, words of the key are added in turn. */
+static inline uint32_t meaning_of_threefry(uint32_t x, uint32_t key0, uint32_t key1) {
+    const uint32_t key[] = {key0, key1, 466688986 ^ key0 ^ key1};
+    uint32_t y = key1;
+    x += key0;
+    for (uint32_t i = 0; i < 20; i++) {
+        const int turn = "\015\017\032\006\021\035\020\030"[i % 8];
+        x += y;
+        y = x ^ (y * (1u << turn) + (y >> (32 - turn)));
+        if (i % 4 == 3) x += key[(i / 4 + 1) % 3], y += key[(i / 4 + 2) % 3] + (i + 1) / 4;
+    }
+    return x;
+}
+
 static inline uint64_t meaning_of_bits_of_integers(enum primitive primitive, int64_t a, int64_t b,
                                                    int64_t c) {
     uint64_t x = (uint64_t)a, y = (uint64_t)b;
@@ -93,6 +107,7 @@ static inline uint64_t meaning_of_bits_of_integers(enum primitive primitive, int
     case PRIMITIVE_XOR: return x ^ y;
     case PRIMITIVE_SHIFT_LEFT: return meaning_of_shift(true, a, b);
     case PRIMITIVE_SHIFT_RIGHT: return meaning_of_shift(false, a, b);
+    case PRIMITIVE_THREEFRY: return meaning_of_threefry((uint32_t)a, (uint32_t)b, (uint32_t)c);
     default: break; /* of floats only */
     }
     REQUIRE(!"a primitive of integers that meaning.h knows");

@@ -130,6 +130,19 @@
     {"decompose", V "%1 = norm %0 axes=[1] p=0.0\noutput %1 \"y\"\n",
      V "%1 = scalar value=0.0\n%2 = equal %0 %1\n%3 = scalar value=0.0\n%4 = scalar value=1.0\n"
        "%5 = where %2 %3 %4\n%6 = sum %5 axes=[1]\noutput %6 \"y\"\n"},
+    {"decompose", X "%1 = sum %0 axes=[0,2,3]\noutput %1 \"y\"\n",
+     X "%1 = sum %0 axes=[2,3] keepdim=true\n%2 = sum %1 axes=[0,2,3]\noutput %2 \"y\"\n"},
+    {"decompose", X "%1 = mean %0 axes=[0,3] keepdim=true\noutput %1 \"y\"\n",
+     X "%1 = mean %0 axes=[3] keepdim=true\n%2 = mean %1 axes=[0,3] keepdim=true\n"
+       "output %2 \"y\"\n"},
+    {"decompose", X "%1 = sum %0 axes=[0,1,2]\noutput %1 \"y\"\n", NULL},
+    {"decompose", X "%1 = mean %0 axes=[2,3]\noutput %1 \"y\"\n", NULL},
+    {"decompose", X "%1 = sum %0 axes=[0]\noutput %1 \"y\"\n", NULL},
+    {"decompose", X "%1 = variance %0 axes=[0,2,3]\noutput %1 \"y\"\n",
+     X "%1 = mean %0 axes=[2,3] keepdim=true\n%2 = sub %0 %1\n%3 = square %2\n"
+       "%4 = mean %3 axes=[2,3] keepdim=true\n%5 = mean %1 axes=[0] keepdim=true\n"
+       "%6 = sub %1 %5\n%7 = square %6\n%8 = add %4 %7\n%9 = mean %8 axes=[0,2,3]\n"
+       "output %9 \"y\"\n"},
     {"decompose", V "%1 = variance %0 axes=[1] correction=1.0\noutput %1 \"y\"\n",
      V "%1 = mean %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = square %2\n"
        "%4 = sum %3 axes=[1]\n%5 = scalar value=7.0\n%6 = div %4 %5\noutput %6 \"y\"\n"},
@@ -196,6 +209,11 @@
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = slice %0 axis=1 shape=[7]\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
     {"simplify", X "%1 = slice %0 axis=1 start=7 step=-1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
+     NULL},
+    {"simplify", X "%1 = place %0 axis=1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
+     X "%1 = exp %0\noutput %1 \"y\"\n"},
+    {"simplify", X "%1 = place %0 axis=1 shape=[9]\n%2 = exp %1\noutput %2 \"y\"\n", NULL},
+    {"simplify", X "%1 = place %0 axis=1 start=7 step=-1 shape=[8]\n%2 = exp %1\noutput %2 \"y\"\n",
      NULL},
     {"simplify", X "%1 = relu %0\n%2 = relu %1\noutput %2 \"y\"\n",
      X "%1 = relu %0\noutput %1 \"y\"\n"},
@@ -329,4 +347,20 @@
     {"cse",
      X "%1 = clamp %0 max=6.0\n%2 = clamp %0 max=5.0\n%3 = add %1 %2\n"
        "output %3 \"y\"\n",
+     NULL},
+    /* What BACKWARD can compute of saved values is not saved; other values are, also if layers read them that need memory. */
+    {"recompute",
+     V "%1 = input f32[$0,8] \"g\" backward\n%2 = param f32[8,8] \"w\"\n%3 = linear %0 %2\n"
+       "%4 = exp %3\n%5 = mul %4 %1\n%6 = mul %3 %1\noutput %4 \"y\"\n"
+       "output %5 \"a\" backward\noutput %6 \"b\" backward\n",
+     V "%1 = input f32[$0,8] \"g\" backward\n%2 = param f32[8,8] \"w\"\n%3 = linear %0 %2\n"
+       "%4 = exp %3\n%5 = exp %3\n%6 = mul %5 %1\n%7 = mul %3 %1\noutput %4 \"y\"\n"
+       "output %6 \"a\" backward\noutput %7 \"b\" backward\n"},
+    {"recompute",
+     V "%1 = input f32[$0,8] \"g\" backward\n%2 = param f32[8,8] \"w\"\n%3 = linear %0 %2\n"
+       "%4 = exp %3\n%5 = mul %4 %1\noutput %4 \"y\"\noutput %5 \"a\" backward\n",
+     NULL},
+    {"recompute",
+     V "%1 = input f32[8,$0] \"g\" backward\n%2 = exp %0\n%3 = matmul %1 %2\noutput %2 \"y\"\n"
+       "output %3 \"a\" backward\n",
      NULL},

@@ -55,6 +55,10 @@ static const struct row rows[] = {
     {"f32[2,4,1,3,1,2,1,2] f32[4] f32[4]", "group_norm groups=2", 0},
     {X, "logsumexp axes=[1,3]", 0},
     {X, "logsumexp axes=[2] keepdim=true", 1000},
+    {"i64[]", "random shape=[$0,6,7,5] stream=3", 5e12},
+    {"i64[]", "random shape=[3,70,$0,70]", 0},
+    {"i64[]", "random shape=[]", 0},
+    {"i64[]", "random shape=[5000]", 0},
     {X, "norm", 0},
     {X, "norm p=1.0 axes=[1] keepdim=true", 0},
     {X, "norm p=0.0 axes=[1,2]", 0},
@@ -65,6 +69,11 @@ static const struct row rows[] = {
     {X, "norm p=-inf axes=[3]", 0},
     {"f32[3,0]", "norm axes=[1]", 0},
     {X, "variance axes=[0,2]", 100},
+    {X, "variance axes=[0,2,3]", 100},
+    {"f32[2,6,7,5]", "variance axes=[0,2,3] correction=1.0 keepdim=true", 100},
+    {"f32[1,6,7,5]", "variance axes=[0,2,3] correction=1.0", 100},
+    {"f32[2,6,1,1]", "variance axes=[0,2,3] correction=2.0", 100},
+    {"f32[2,6,0]", "variance axes=[0,2] correction=1.0", 0},
     {X, "variance axes=[1,2] correction=1.0 keepdim=true", 100},
     {"f32[$0,1]", "variance axes=[1] correction=1.0", 0},
     {"f32[$0,1]", "variance axes=[1] correction=2.0", 0},
@@ -151,13 +160,11 @@ static enum layer_kind test_row(const struct row *row) {
     return kind;
 }
 
-/* Every layer without a point expression is a composite, except sources, gathers, resamples, recurrent layers and calls of host functions. */
+/* Every layer without a point expression is a composite, except sources, gathers, their inverses, resamples, recurrent layers and calls of host functions. */
 static void test_all(void) {
-    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,
-                                [LAYER_param] = true,
-                                [LAYER_gather] = true,
-                                [LAYER_resample] = true,
-                                [LAYER_host] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,    [LAYER_param] = true,
+                                [LAYER_gather] = true,   [LAYER_scatter_sum] = true,
+                                [LAYER_resample] = true, [LAYER_host] = true};
     for (int i = 0; i < COUNT(rows); i++) seen[test_row(&rows[i])] = true;
     for (int i = 0; i < N_LAYER_KINDS; i++) {
         bool is_composite = layer_infos[i].define == layer_infos[LAYER_softmax].define;

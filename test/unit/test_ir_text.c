@@ -102,6 +102,7 @@ static const char *const pointwise[] = {
 static const char *const moving[] = {
     "max_pool kernel=[3,2] stride=[2,1] dilation=[2,1] pad=[1,1,1,0] min=0.0 ceil=true",
     "avg_pool kernel=[3,2] stride=[2,1] pad=[1,1,1,0] ceil=true count_pad=true",
+    "max_pool_index kernel=[3,2] stride=[2,1] dilation=[2,1] pad=[1,1,1,0] ceil=true",
     "avg_pool kernel=[3,2] count_pad=true",
     "adaptive_avg_pool kernel=[3,5]",
     "sum axes=[1,2]",
@@ -117,6 +118,7 @@ static const char *const moving[] = {
     "reshape shape=[$0,2,128]",
     "permute axes=[3,0,1,2]",
     "slice axis=1 start=1 step=2 shape=[2]",
+    "place axis=1 start=9 step=-2 shape=[10]",
     "expand shape=[2,$1,$0,4,8,8]",
     "pad pad=[1,2,3,4] value=-inf",
 };
@@ -159,6 +161,25 @@ static int add_recurrent(struct text *text, int n) {
     return n;
 }
 
+/* Their gradients: the same, and dy. */
+static int add_recurrent_grads(struct text *text, int n) {
+    static const struct {
+        const char *kind;
+        int gates;
+    } kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
+    for (int i = 0; i < COUNT(kinds); i++, n += 5) {
+        const int width = 2 * kinds[i].gates;
+        const char *more = kinds[i].gates > 1 ? arena_printf(&arena, " %%%d", n + 3) : "";
+        text_add(text,
+                 "  %%%d = param f32[1,3,%d] \"\"\n  %%%d = param f32[%d,2] \"\"\n"
+                 "  %%%d = param f32[1,%d,2] \"\"\n  %%%d = param f32[1,%s2] \"\"\n"
+                 "  %%%d = %s_grad %%%d %%%d %%%d %%%d%s axis=1 reverse=true\n",
+                 n, width, n + 1, width, n + 2, i == 2 ? 5 : 4, n + 3, i == 3 ? "3," : "", n + 4,
+                 kinds[i].kind, n, n, n + 1, n + 2, more);
+    }
+    return n;
+}
+
 static const char *write_every_layer(void) {
     struct text text;
     text_init(&text, &arena);
@@ -169,12 +190,26 @@ static const char *write_every_layer(void) {
     n = add_layers(&text, n, integer, COUNT(integer), "%2 %2");
     text_add(&text, "  %%%d = bit_not %%2\n", n++);
     text_add(&text, "  %%%d = arange start=-2 step=3 shape=[$1] dtype=u8\n", n++);
+    text_add(&text, "  %%%d = param i64[] \"\"\n  %%%d = random %%%d stream=7 shape=[$1,3]\n", n,
+             n + 1, n);
+    n += 2;
+    text_add(&text, "  %%%d = arange shape=[3] dtype=i32\n  %%%d = random_bits %%%d %%%d %%%d\n", n,
+             n + 1, n, n, n);
+    n += 2;
     text_add(&text, "  %%%d = less %%5 %%0\n  %%%d = where %%%d %%5 %%0\n", n, n + 1, n);
     n += 2;
     text_add(&text, "  %%%d = matmul %%0 %%0\n", n++);
     text_add(&text,
              "  %%%d = conv_transpose %%6 %%3 %%4 stride=[2,3] dilation=[1,2] pad=[1,2,0,1] "
              "output_pad=[1,0] groups=4\n",
+             n++);
+    text_add(&text,
+             "  %%%d = conv_transpose %%6 %%3 stride=[2,1] dilation=[1,2] pad=[1,2,3,4] groups=2 "
+             "shape=[$0,4,8,8]\n",
+             n++);
+    text_add(&text,
+             "  %%%d = conv_weight %%0 %%6 stride=[2,1] dilation=[1,2] pad=[1,2,3,4] groups=2 "
+             "shape=[8,2,3,3]\n",
              n++);
     text_add(&text,
              "  %%%d = param f32[3,4,2,1,1] \"\"\n"
@@ -186,8 +221,14 @@ static const char *write_every_layer(void) {
              n + 1);
     n += 2;
     n = add_recurrent(&text, n);
+    n = add_recurrent_grads(&text, n);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
+    text_add(&text,
+             "  %%%d = param i32[] \"\"\n"
+             "  %%%d = scatter_sum %%0 %%%d shape=[$1+3] wraps=false\n",
+             n, n + 1, n);
+    n += 2;
     text_add(&text,
              "  %%%d = param f32[2,7] \"\"\n  %%%d = param i32[2,7] \"\"\n"
              "  %%%d = resample %%0 %%%d %%%d axis=2\n",

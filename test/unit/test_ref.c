@@ -135,11 +135,19 @@ static const struct row {
     {"i8[1,1,2,2]", "max_pool kernel=[2,2] pad=[1,1,1,1] stride=[2,2]", "-128 -3 -4 -5",
      "-128 -3 -4 -5"},
     {"i8[1,1,1,2]", "max_pool kernel=[1,1] min=0.0", "-128 3", "0 3"},
+    {"i8[1,1,2,2]", "max_pool_index kernel=[2,2] pad=[1,1,1,1] stride=[1,2]", "5 5 5 -3",
+     "0 1 0 1 2 3"},
+    {"f32[1,1,2,3]", "max_pool_index kernel=[2,2]", "nan 2 -inf 2 nan -inf", "4 4"},
+    {"f32[1,1,2,2]", "max_pool_index kernel=[2,2] pad=[1,1,1,1] stride=[2,2]", "-inf -inf nan -inf",
+     "0 1 2 3"},
+    {"f32[1,1,1,1]", "max_pool_index kernel=[2,2] dilation=[2,2] pad=[1,1,1,1]", "7", "-1"},
     {"i8[1,2] i8[1,2] i8[1]", "linear", "100 2 2 3 1", "-49"},
     {"i64[1,2] i64[2,1]", "matmul", "9007199254740993 1 1 1", "9007199254740994"},
     {"u8[1,1,1,2] u8[1,1,1,2]", "conv", "200 100 2 3", "188"},
     /* Movements keep all bits. */
     {"i64[2]", "slice axis=0 start=1 shape=[1]", "1 -9007199254740993", "-9007199254740993"},
+    {"i16[2]", "place start=1 step=2 shape=[5]", "-32768 3", "0 -32768 0 3 0"},
+    {"f32[1,3]", "place axis=1 start=4 step=-2 shape=[5]", "1 nan -0.0", "-0.0 0 nan 0 1"},
     {"bool[2] bool[1]", "concat axis=0", "1 0 1", "1 0 1"},
     {"i16[1,2]", "permute axes=[1,0]", "-32768 3", "-32768 3"},
     {"u8[1]", "expand shape=[2,2]", "255", "255 255 255 255"},
@@ -148,6 +156,12 @@ static const struct row {
     {"bool[1,1]", "pad pad=[0,1,0,0] value=1.0", "0", "1 0"},
     {"f16[1,1]", "pad pad=[0,1,0,0] value=0.1", "5", "0.0999755859375 5"},
     {"i8[3] i32[2]", "gather axis=0", "-128 5 127 -1 0", "127 -128"},
+    {"f32[4] i64[4]", "scatter_sum shape=[3]", "16777216 1 1 5 2 0 -1 2", "1 0 16777222"},
+    {"i8[2,2] i32[2]", "scatter_sum shape=[2]", "100 -100 100 -100 1 1", "0 0 -56 56"},
+    {"u8[2,3] i32[2,3]", "scatter_sum axis=1 shape=[2]", "1 2 3 4 5 6 0 1 0 1 1 1", "4 2 0 15"},
+    {"f64[2] i32[]", "scatter_sum shape=[2]", "1 2 1", "0 0 1 2"},
+    /* Random123's known answer for counter 0, key 0: 6b200159. */
+    {"i32[1] i32[1] i32[1]", "random_bits", "0 0 0", "1797259609"},
     {"", "arange start=-3 step=2 shape=[4] dtype=i8", "", "-3 -1 1 3"},
     {"", "arange start=126 shape=[4] dtype=i8", "", "126 127 -128 -127"},
     {"", "arange start=2047 shape=[3] dtype=f16", "", "2047 2048 2048"},
@@ -290,12 +304,12 @@ static void test_double(void) {
 }
 
 /* An index that is not a row is an error of the call. */
-static void test_index(bool wraps) {
+static void test_index(const char *inputs, const char *layer, bool wraps) {
     struct model *m;
-    const char *text =
-        write_one_layer(&arena, "u8[3] i64[1]", wraps ? "gather" : "gather wraps=false");
+    const char *text = write_one_layer(
+        &arena, inputs, wraps ? layer : arena_printf(&arena, "%s wraps=false", layer));
     REQUIRE(!ir_parse(text, &arena, &m));
-    void *out = (uint8_t[1]){0};
+    void *out = (uint8_t[3]){0};
     for (int64_t i = -5; i < 5; i++) {
         const void *in[2] = {(uint8_t[3]){1, 2, 3}, &i};
         enum sol_status status = ref_layer(m->layers.at[2], (int64_t[SIZE_SYMBOLS]){1}, in, &out);
@@ -334,8 +348,10 @@ int main(void) {
     test_16_bits(SOL_F16, 0x7c00);
     test_16_bits(SOL_BF16, 0x7f80);
     test_double();
-    test_index(true);
-    test_index(false);
+    for (int wraps = 0; wraps < 2; wraps++) {
+        test_index("u8[3] i64[1]", "gather", wraps);
+        test_index("u8[1] i64[1]", "scatter_sum shape=[3]", wraps);
+    }
     test_evaluate();
     arena_fini(&arena);
     return check_done();

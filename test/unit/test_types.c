@@ -33,6 +33,7 @@ static const struct row {
     {"T[3]", "softmax", FLOATS},
     {"T[3]", "log_softmax", FLOATS},
     {"T[1,4,3,3] T[4,4,1,1] T[4]", "conv_transpose", FLOATS},
+    {"T[2,4,3,3] T[2,6,2,3]", "conv_weight shape=[6,4,2,1]", FLOATS},
     {"T[2,3] T[3] T[3]", "layer_norm", FLOATS},
     {"T[2,3] T[3]", "rms_norm", FLOATS},
     {"T[2,3] T[3] T[3]", "group_norm", FLOATS},
@@ -42,6 +43,10 @@ static const struct row {
     {"T[4,2,3] T[3,3] T[2,3]", "rnn_relu", FLOATS},
     {"T[4,2,12] T[12,3] T[2,3] T[2,3]", "lstm", FLOATS},
     {"T[4,2,9] T[9,3] T[2,3] T[3]", "gru", FLOATS},
+    {"T[4,2,3] T[4,2,3] T[3,3] T[5,2,3]", "rnn_tanh_grad", FLOATS},
+    {"T[4,2,3] T[4,2,3] T[3,3] T[5,2,3]", "rnn_relu_grad", FLOATS},
+    {"T[4,2,12] T[4,2,12] T[12,3] T[6,2,3] T[2,3]", "lstm_grad", FLOATS},
+    {"T[4,2,9] T[4,2,9] T[9,3] T[5,2,3] T[4,2,3]", "gru_grad", FLOATS},
     {"T[3]", "logsumexp", FLOATS},
     {"T[3]", "norm", FLOATS},
     {"T[3]", "variance", FLOATS},
@@ -114,6 +119,7 @@ static const struct row {
     {"bool[3] T[3] T[3]", "where", ANY},
     {"T[3] i32[3] i32[3]", "where", B, "i32", "the condition is ?; it must be bool"},
     {"T[1,1,3,3]", "max_pool", NUMBERS},
+    {"T[1,1,3,3]", "max_pool_index", F | I, "i32", "it must be a float or an integer"},
     {"T[1,1,3,3]", "avg_pool", FLOATS},
     {"T[1,1,3,3]", "adaptive_avg_pool", FLOATS},
     {"T[3]", "sum", NUMBERS},
@@ -125,10 +131,12 @@ static const struct row {
     {"T[3]", "reshape shape=[3,1]", ANY},
     {"T[3]", "permute axes=[0]", ANY},
     {"T[3]", "slice shape=[2]", ANY},
+    {"T[3]", "place shape=[5]", ANY},
     {"T[3] T[3] T[3]", "concat", ANY},
     {"T[3]", "expand shape=[2,3]", ANY},
     {"T[3,3]", "pad pad=[1,1,1,1]", ANY},
     {"T[3] i32[2]", "gather", ANY},
+    {"T[3,2] i64[3]", "scatter_sum shape=[5]", NUMBERS},
     {"T[3]", "copy", ANY},
     {"", "scalar dtype=T", ANY},
     {"", "arange shape=[3] dtype=T", ANY},
@@ -188,8 +196,25 @@ static void test_indices(void) {
     const struct tensor *out;
     for (int type = 0; type < SOL_N_DTYPES; type++)
         if (type != SOL_I64 && type != SOL_I32) test_type(&row, (enum sol_dtype)type);
+    CHECK(parse("f32[3] f32[3]", "scatter_sum shape=[2]", &out) == SOL_EUNSUPPORTED);
     CHECK(!parse("bool[3] i64[2]", "gather", &out) && out->dtype == SOL_BOOL);
     CHECK(!parse("f16[3] i32[2]", "gather", &out) && out->dtype == SOL_F16);
+}
+
+/* Each has one type of inputs. */
+static void test_random(void) {
+    static const struct row seed = {"T[]", "random shape=[3]", 0, "f32",
+                                    "the seed is ?; it must be i64"},
+                            bits = {"T[3] T[3] T[3]", "random_bits", 0, "i32",
+                                    "input 0 is ?; it must be i32"};
+    const struct tensor *out;
+    for (enum sol_dtype type = 0; type < SOL_N_DTYPES; type++) {
+        if (type != SOL_I64) test_type(&seed, type);
+        if (type != SOL_I32) test_type(&bits, type);
+    }
+    CHECK(!parse("i64[]", "random shape=[3]", &out) && out->dtype == SOL_F32);
+    CHECK(!parse("i32[3] i32[] i32[]", "random_bits", &out) && out->dtype == SOL_I32);
+    CHECK(parse("i32[3] i32[] i64[]", "random_bits", &out) == SOL_EUNSUPPORTED);
 }
 
 /* x and the weights are f32. */
@@ -234,8 +259,9 @@ static void test_quantized(const char *x, const char *layer) {
 }
 
 int main(void) {
-    bool seen[N_LAYER_KINDS] = {
-        [LAYER_input] = true, [LAYER_param] = true, [LAYER_host] = true, [LAYER_resample] = true};
+    bool seen[N_LAYER_KINDS] = {[LAYER_input] = true,  [LAYER_param] = true,
+                                [LAYER_host] = true,   [LAYER_resample] = true,
+                                [LAYER_random] = true, [LAYER_random_bits] = true};
     arena_init(&arena);
     arena.boundary = &boundary;
     if (setjmp(boundary)) return 1;
@@ -246,6 +272,7 @@ int main(void) {
         seen[ir_find_kind(arena_printf(&arena, "%.*s", size, rows[i].layer))] = true;
     }
     test_indices();
+    test_random();
     test_taps();
     test_quantized("[1,4,3,3] i8[4,4,1,1]", "quant_conv");
     test_quantized("[2,3] i8[4,3]", "quant_linear");

@@ -34,6 +34,19 @@ void ref_eval_slice(const struct layer_call *c) {
     }
 }
 
+void ref_eval_place(const struct layer_call *c) {
+    struct shape xs = ref_get_shape(c, 0), placed = c->shape;
+    int axis = ref_wrap_axis(c->attr->axis, xs.rank);
+    int64_t at[SOL_MAX_RANK] = {0},
+            first = size_eval(&c->attr->start, c->symbols) * placed.stride[axis];
+    placed.stride[axis] *= c->attr->step;
+    if (c->shape.n) memset(c->out, 0, (size_t)(c->shape.n * size_element(c->type)));
+    for (int64_t i = 0; i < xs.n; i++) {
+        ref_move(c, first + ref_find_offset(&placed, at), 0, i);
+        ref_step_point(&xs, at);
+    }
+}
+
 void ref_eval_concat(const struct layer_call *c) {
     int axis = ref_wrap_axis(c->attr->axis, c->shape.rank);
     int64_t out = 0; /* where the current input's part begins */
@@ -74,10 +87,11 @@ void ref_eval_pad(const struct layer_call *c) {
 
 /* The row that index number `i` selects; -1, with the call's status set, if there is no such row. */
 static int64_t read_row(const struct layer_call *c, int64_t i, int64_t rows) {
+    const char *kind = layer_infos[c->layer->kind].name;
     int64_t row = ref_whole(c, 1, i);
     const int64_t least = c->attr->wraps ? -rows : 0;
     if (row >= least && row < rows) return row < 0 ? row + rows : row;
-    *c->status = fail(SOL_EINDEX, "gather: number %lld, but there are %lld rows", (long long)row,
+    *c->status = fail(SOL_EINDEX, "%s: number %lld, but there are %lld rows", kind, (long long)row,
                       (long long)rows);
     return -1;
 }
@@ -91,6 +105,31 @@ void ref_eval_gather(const struct layer_call *c) {
         if (row < 0) return;
         ref_move(c, i, 0, (outer * rows + row) * inner + i % inner);
     }
+}
+
+/* Writes the sum of the elements of x whose index, among the n numbers from `first` on, is `row`. */
+static void sum_row(const struct layer_call *c, int64_t i, int64_t row, int64_t first, int64_t n) {
+    const int64_t axis = c->attr->axis, rows = c->shape.dim[axis], inner = c->shape.stride[axis];
+    double sum = 0;
+    int64_t whole = 0;
+    for (int64_t k = first; k < first + n; k++) {
+        if (read_row(c, k, rows) != row) continue;
+        if (c->is_real) sum += ref_real(c, 0, k * inner + i % inner);
+        else whole = REF_WRAP(whole, +, ref_whole(c, 0, k * inner + i % inner));
+    }
+    if (c->is_real) ref_set_real(c, i, sum);
+    else ref_set_whole(c, i, whole);
+}
+
+void ref_eval_scatter_sum(const struct layer_call *c) {
+    const struct shape ns = ref_get_shape(c, 1);
+    const int64_t axis = c->attr->axis, rows = c->shape.dim[axis], inner = c->shape.stride[axis];
+    int64_t n = 1;
+    for (int d = (int)axis; d < ns.rank; d++) n *= ns.dim[d];
+    for (int64_t k = 0; k < ns.n; k++)
+        if (read_row(c, k, rows) < 0) return;
+    for (int64_t i = 0; i < c->shape.n; i++)
+        sum_row(c, i, i / inner % rows, i / inner / rows * n, n);
 }
 
 /* Tap k of element i of a resampled dim: the element of x, and the weight. */

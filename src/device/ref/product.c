@@ -86,6 +86,51 @@ void ref_eval_linear(const struct layer_call *c) {
     }
 }
 
+/* ---- The gradient of a weight ---- */
+
+/* The point of dim d of x that tap `tap` of the kernel reads at point `at` of dim d of dy; -1: outside of x. */
+static int64_t find_tap(const struct attr *a, const struct shape *xs, int d, int64_t at,
+                        int64_t tap) {
+    const int axis = d - (xs->rank - 2);
+    const int64_t stride = axis < 0 ? a->depth[0] : a->stride[axis],
+                  dilation = axis < 0 ? a->depth[1] : a->dilation[axis],
+                  pad = axis < 0 ? a->depth[2] : a->pad[axis],
+                  found = at * stride + tap * dilation - pad;
+    return found < xs->dim[d] ? found : -1;
+}
+
+/* Point `at` of the weight, whose channel of x is `channel`: the sum over all points of channel at[0] of dy. */
+static double sum_gradient(const struct layer_call *c, const int64_t *at, int64_t channel) {
+    const struct shape xs = ref_get_shape(c, 0), ys = ref_get_shape(c, 1);
+    const int64_t pixels = ys.stride[1];
+    double sum = 0;
+    for (int64_t i = 0; i < ys.dim[0] * pixels; i++) {
+        const int64_t n = i / pixels;
+        int64_t x = n * xs.stride[0] + channel * xs.stride[1];
+        bool is_inside = true;
+        for (int d = 2; d < xs.rank; d++) {
+            const int64_t found =
+                find_tap(c->attr, &xs, d, i % pixels / ys.stride[d] % ys.dim[d], at[d]);
+            is_inside &= found >= 0;
+            x += found * xs.stride[d];
+        }
+        if (is_inside)
+            sum += ref_real(c, 0, x) *
+                   ref_real(c, 1, n * ys.stride[0] + at[0] * ys.stride[1] + i % pixels);
+    }
+    return sum;
+}
+
+void ref_eval_conv_weight(const struct layer_call *c) {
+    const struct shape ys = ref_get_shape(c, 1);
+    const int64_t k_per_group = ys.dim[1] / c->attr->groups;
+    int64_t at[SOL_MAX_RANK] = {0};
+    for (int64_t i = 0; i < c->shape.n; i++) {
+        ref_set_real(c, i, sum_gradient(c, at, at[0] / k_per_group * c->shape.dim[1] + at[1]));
+        ref_step_point(&c->shape, at);
+    }
+}
+
 /* ---- Quantized products ---- */
 
 /* Element `i` of the output, of channel k, from its integer sum modulo 2^32. */

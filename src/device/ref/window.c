@@ -48,6 +48,29 @@ static void max_window(const struct layer_call *c, int64_t i, const struct shape
     else ref_set_whole(c, i, whole);
 }
 
+/* Has element `from` of the input a larger value than element `best`? So has a NaN. */
+static bool is_larger(const struct layer_call *c, int64_t from, int64_t best) {
+    if (!c->is_real) return ref_whole(c, 0, from) > ref_whole(c, 0, best);
+    const double x = ref_real(c, 0, from);
+    return isnan(x) || x > ref_real(c, 0, best);
+}
+
+/* -1: all taps are outside. */
+static void index_window(const struct layer_call *c, int64_t i, const struct shape *xs,
+                         int64_t plane, int64_t row, int64_t col) {
+    const struct attr *a = c->attr;
+    int64_t best = -1;
+    for (int64_t r = 0; r < a->kernel[0]; r++)
+        for (int64_t s = 0; s < a->kernel[1]; s++) {
+            int64_t y = row * a->stride[0] - a->pad[0] + r * a->dilation[0];
+            int64_t x = col * a->stride[1] - a->pad[1] + s * a->dilation[1];
+            if (y < 0 || y >= xs->dim[2] || x < 0 || x >= xs->dim[3]) continue;
+            const int64_t at = y * xs->dim[3] + x;
+            if (best < 0 || is_larger(c, plane + at, plane + best)) best = at;
+        }
+    ref_set_whole(c, i, best);
+}
+
 static double sum_window(const struct layer_call *c, int64_t plane, int64_t width,
                          struct window win) {
     double sum = 0;
@@ -85,6 +108,8 @@ static void adaptive_window(const struct layer_call *c, int64_t i, const struct 
 }
 
 void ref_eval_max_pool(const struct layer_call *c) { eval_windows(c, max_window); }
+
+void ref_eval_max_pool_index(const struct layer_call *c) { eval_windows(c, index_window); }
 
 void ref_eval_avg_pool(const struct layer_call *c) { eval_windows(c, average_window); }
 

@@ -1,0 +1,315 @@
+/*
+ * The gradient of a convolution's weight: the computation of tasks, compiled once per instruction set.
+ *
+ *   run/exec.c -> dnn_run_conv_weight, on a range of tasks -> run_chunk -> run_unit or run_panel -> multiply
+ *
+ * conv_weight.c has planned all sizes; conv_weight.h explains the terms. The inner loop runs over the pixels of a row of dy: it loads the
+ * vectors of a bundle, and broadcasts the x of each row of the tile. Where a tap leaves the image, rows and columns of dy are left out,
+ * so a blocked x needs no padded copy.
+ *
+ * Invariants: it accesses nothing outside x, dy, dw and the partial results. The order of a sum does not depend on threads.
+ */
+#include "dnn/conv_weight.h"
+#include "dnn/simd_transpose.h"
+
+/* A tile's sums, and the vectors of dy and of x, fit into the registers. */
+#ifdef BY_LANE
+enum { TILE_VECTORS = 4, TILE_ROWS = 4, TILE_STEP = LANES };
+#elif REGISTERS == 32
+enum { TILE_VECTORS = 2, TILE_ROWS = 8, TILE_STEP = 1 };
+#else
+enum { TILE_VECTORS = 2, TILE_ROWS = 4, TILE_STEP = 1 };
+#endif
+
+/* The pixels of a chunk that a tap reads, and where the tile's sums are. Strides are in floats. */
+struct pass {
+    const float *x, *dy; /* of the first pixel */
+    int64_t images, rows, columns;
+    int64_t x_image, x_row, x_pixel; /* from one pixel of dy to the next, in x */
+    int64_t dy_image, dy_row, dy_block;
+    const int64_t *offset; /* of a panel: of each of the tile's rows */
+    float *sums;
+};
+
+/* sums[row i][v] += x[pixel][row i] * dy[pixel][vector v], over all pixels. */
+INLINE void multiply(int vectors, bool panel, const struct pass *p) {
+    vec sum[TILE_ROWS][TILE_VECTORS];
+    const int64_t block = p->dy_block, x_pixel = p->x_pixel;
+    int64_t offset[TILE_ROWS];
+    UNROLL
+    for (int i = 0; i < TILE_ROWS; i++) {
+        offset[i] = panel ? p->offset[i] : i;
+        UNROLL
+        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
+    }
+    for (int64_t image = 0; image < p->images; image++)
+        for (int64_t row = 0; row < p->rows; row++) {
+            const float *x = p->x + image * p->x_image + row * p->x_row;
+            const float *dy = p->dy + image * p->dy_image + row * p->dy_row,
+                        *end = dy + p->columns * LANES;
+            for (; dy < end; dy += LANES, x += x_pixel) {
+                vec d[TILE_VECTORS], loaded = {0};
+                UNROLL
+                for (int v = 0; v < vectors; v++) d[v] = vec_load(dy + v * block);
+                if (TILE_STEP > 1 && !panel) loaded = vec_load(x);
+                UNROLL
+                for (int i = 0; i < TILE_ROWS; i++) {
+                    const vec value = vec_set(TILE_STEP > 1 && !panel ? loaded[i % LANES]
+                                              : panel                 ? x[offset[i]]
+                                                                      : x[i]);
+                    UNROLL
+                    for (int v = 0; v < vectors; v++) sum[i][v] += value * d[v];
+                }
+            }
+        }
+    UNROLL
+    for (int i = 0; i < TILE_ROWS; i++) UNROLL
+    for (int v = 0; v < vectors; v++) {
+        float *at = p->sums + (i * TILE_VECTORS + v) * LANES;
+        vec_store(at, vec_load(at) + sum[i][v]);
+    }
+}
+
+typedef void multiply_fn(const struct pass *p);
+#define MULTIPLY(n)                                                                  \
+    static void multiply_##n##_blocked(const struct pass *p) { multiply(n, false, p); } \
+    static void multiply_##n##_panel(const struct pass *p) { multiply(n, true, p); }
+#define ENTRY(n) [n] = {multiply_##n##_blocked, multiply_##n##_panel},
+#ifdef BY_LANE
+SIMD_UP_TO(4, MULTIPLY)
+static multiply_fn *const multiplies[TILE_VECTORS + 1][2] = {SIMD_UP_TO(4, ENTRY)};
+#else
+SIMD_UP_TO(2, MULTIPLY)
+static multiply_fn *const multiplies[TILE_VECTORS + 1][2] = {SIMD_UP_TO(2, ENTRY)};
+#endif
+
+/* ---- Chunks ---- */
+
+/* What all chunks of a task use: its bundles and units, and its sums. */
+struct work {
+    const struct dnn_plan *plan;
+    const struct dnn_call *call;
+    int64_t group, bundle, n_bundles, unit, n_units;
+    float *sums, *panel;
+};
+
+struct chunk {
+    int64_t image, n_images, row, n_rows; /* of dy */
+};
+
+/* Rows (or columns) [*begin, *end) of dy, of those given, whose window has `tap` in the image. */
+static void clip(int64_t size, int64_t stride, int64_t pad, int64_t tap, int64_t *begin,
+                 int64_t *end) {
+    const int64_t before = pad - tap, behind = size + pad - tap;
+    *begin = max_i64(*begin, before > 0 ? ceil_div(before, stride) : 0);
+    *end = min_i64(*end, behind > 0 ? ceil_div(behind, stride) : 0);
+}
+
+/* Rows without gaps between them, in x and in dy, are one long row. */
+static void merge_rows(struct pass *p) {
+    if (p->x_row != p->columns * p->x_pixel || p->dy_row != p->columns * LANES) return;
+    p->columns *= p->rows;
+    p->rows = 1;
+}
+
+static int64_t count_vectors(const struct work *work, int64_t bundle) {
+    return min_i64(TILE_VECTORS, work->plan->param[WEIGHT_K_BLOCKS] - bundle * TILE_VECTORS);
+}
+
+/* The first pixel of dy in row `row` and column `column` of the chunk's first image. */
+static const float *find_dy(const struct work *work, const struct chunk *chunk, int64_t bundle,
+                            int64_t row, int64_t column) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t block = work->group * work->plan->param[WEIGHT_K_BLOCKS] + bundle * TILE_VECTORS;
+    return work->call->weight + chunk->image * work->call->y_stride +
+           ((block * p->oh + row) * p->ow + column) * LANES;
+}
+
+/* Have all channels of x from `first` on, as many as a tile has rows, no values? */
+static bool is_padding(const struct dnn_problem *p, int64_t first) {
+    bool padding = p->c_map != NULL;
+    for (int64_t i = first; i < first + TILE_ROWS && padding; i++) padding = p->c_map[i] < 0;
+    return padding;
+}
+
+/* One tap (r, s) of channel block `block` of a blocked x, on a chunk. `sums`: the tap's. */
+static void run_tap(const struct work *work, const struct chunk *chunk, int64_t bundle,
+                    int64_t block, int64_t r, int64_t s, float *sums) {
+    const struct dnn_problem *p = &work->plan->problem;
+    int64_t row = chunk->row, last = chunk->row + chunk->n_rows, column = 0, end = p->ow;
+    clip(p->h, p->sh, p->pt, r * p->dh, &row, &last);
+    clip(p->w, p->sw, p->pl, s * p->dw, &column, &end);
+    if (row >= last || column >= end) return;
+    const int64_t from = (block * p->h + row * p->sh + r * p->dh - p->pt) * p->w + column * p->sw +
+                         s * p->dw - p->pl;
+    struct pass pass = {.dy = find_dy(work, chunk, bundle, row, column),
+                        .images = chunk->n_images,
+                        .rows = last - row,
+                        .columns = end - column,
+                        .x_image = work->call->x_stride,
+                        .x_row = (int64_t)p->sh * p->w * LANES,
+                        .x_pixel = (int64_t)p->sw * LANES,
+                        .dy_image = work->call->y_stride,
+                        .dy_row = (int64_t)p->ow * LANES,
+                        .dy_block = (int64_t)p->oh * p->ow * LANES};
+    merge_rows(&pass);
+    for (int64_t i = 0; i < LANES; i += TILE_ROWS) {
+        if (is_padding(p, block * LANES + i)) continue;
+        pass.x = work->call->x + chunk->image * work->call->x_stride + from * LANES + i;
+        pass.sums = sums + i * TILE_VECTORS * LANES;
+        multiplies[count_vectors(work, bundle)][0](&pass);
+    }
+}
+
+static void run_unit(const struct work *work, const struct chunk *chunk, int64_t bundle,
+                     int64_t unit, float *sums) {
+    const struct dnn_problem *p = &work->plan->problem;
+    for (int64_t r = 0; r < p->kh; r++)
+        for (int64_t s = 0; s < p->kw; s++, sums += LANES * TILE_VECTORS * LANES)
+            run_tap(work, chunk, bundle, work->group * work->plan->param[WEIGHT_UNITS] + unit, r, s,
+                    sums);
+}
+
+/* ---- A plain x ---- */
+
+/* Copies row `row` of an image to `to`, with `left` zeros or columns to cut off in front. */
+static void copy_row(const float *from, int64_t width, int64_t left, int64_t n, float *to) {
+    const int64_t begin = min_i64(n, max_i64(0, left)),
+                  end = max_i64(begin, min_i64(n, width + left));
+    memset(to, 0, (size_t)begin * sizeof *to);
+    memcpy(to + begin, from + begin - left, (size_t)(end - begin) * sizeof *to);
+    memset(to + end, 0, (size_t)(n - end) * sizeof *to);
+}
+
+static void fill_panel(const struct work *work, const struct chunk *chunk) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t rows = work->plan->param[WEIGHT_PANEL_ROWS],
+                  columns = work->plan->param[WEIGHT_PANEL_COLUMNS];
+    const float *x = work->call->x + chunk->image * work->call->x_stride;
+    float *to = work->panel;
+    for (int64_t c = 0; c < p->c; c++)
+        for (int64_t i = 0; i < rows; i++, to += columns) {
+            const int64_t row = chunk->row * p->sh - p->pt + i;
+            if (row < 0 || row >= p->h) memset(to, 0, (size_t)columns * sizeof *to);
+            else copy_row(x + (c * p->h + row) * p->w, p->w, p->pl, columns, to);
+        }
+}
+
+/* Where row `i` of a plain unit, a channel and a tap, begins in the panel. Rows that fill up the last tile read anything. */
+static int64_t find_offset(const struct dnn_plan *plan, int64_t i) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t taps = (int64_t)p->kh * p->kw, c = i / taps, tap = i % taps;
+    if (c >= p->c) return 0;
+    return (c * plan->param[WEIGHT_PANEL_ROWS] + tap / p->kw * p->dh) *
+               plan->param[WEIGHT_PANEL_COLUMNS] +
+           tap % p->kw * p->dw;
+}
+
+static void run_panel(const struct work *work, const struct chunk *chunk, int64_t bundle,
+                      float *sums) {
+    const struct dnn_problem *p = &work->plan->problem;
+    int64_t offset[TILE_ROWS];
+    struct pass pass = {.x = work->panel,
+                        .dy = find_dy(work, chunk, bundle, chunk->row, 0),
+                        .images = 1,
+                        .rows = chunk->n_rows,
+                        .columns = p->ow,
+                        .x_row = p->sh * work->plan->param[WEIGHT_PANEL_COLUMNS],
+                        .x_pixel = p->sw,
+                        .dy_row = (int64_t)p->ow * LANES,
+                        .dy_block = (int64_t)p->oh * p->ow * LANES,
+                        .offset = offset};
+    for (int64_t i = 0; i < work->plan->param[WEIGHT_UNIT_ROWS]; i += TILE_ROWS) {
+        for (int k = 0; k < TILE_ROWS; k++) offset[k] = find_offset(work->plan, i + k);
+        pass.sums = sums + i * TILE_VECTORS * LANES;
+        multiplies[count_vectors(work, bundle)][1](&pass);
+    }
+}
+
+/* ---- Tasks ---- */
+
+static void run_chunk(const struct work *work, const struct chunk *chunk) {
+    const int64_t n = conv_weight_unit_floats(work->plan);
+    const bool is_plain = work->plan->problem.x_plain;
+    if (is_plain) fill_panel(work, chunk);
+    for (int64_t b = 0; b < work->n_bundles; b++)
+        for (int64_t u = 0; u < work->n_units; u++) {
+            float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
+            if (is_plain) run_panel(work, chunk, work->bundle + b, sums);
+            else run_unit(work, chunk, work->bundle + b, work->unit + u, sums);
+        }
+}
+
+/* Chunk number i of the whole batch. */
+static struct chunk find_chunk(const struct work *work, int64_t i) {
+    const int64_t *param = work->plan->param, n = conv_weight_chunks(work->plan),
+                  image = i / n * param[WEIGHT_CHUNK_IMAGES],
+                  row = i % n * param[WEIGHT_CHUNK_ROWS];
+    return (struct chunk){
+        .image = image,
+        .n_images = min_i64(param[WEIGHT_CHUNK_IMAGES], work->call->batch - image),
+        .row = row,
+        .n_rows = min_i64(param[WEIGHT_CHUNK_ROWS], work->plan->problem.oh - row)};
+}
+
+/* All chunks of share `share`. */
+static void run_share(const struct work *work, int64_t share) {
+    const int64_t n = conv_weight_batch_chunks(work->plan, work->call->batch),
+                  shares = conv_weight_used_shares(work->plan, work->call->batch);
+    if (share >= shares) return;
+    memset(work->sums, 0, (size_t)conv_weight_task_floats(work->plan) * sizeof(float));
+    for (int64_t i = dnn_split(n, share, shares); i < dnn_split(n, share + 1, shares); i++) {
+        const struct chunk chunk = find_chunk(work, i);
+        run_chunk(work, &chunk);
+    }
+}
+
+/* Is dw a matrix of whole channel blocks? */
+static bool is_matrix(const struct dnn_problem *p) {
+    return p->kh == 1 && p->kw == 1 && !p->x_plain && p->groups == 1 && !p->c_map && !p->k_map;
+}
+
+/* One bundle and unit of a dw that is a matrix [k][c]: its blocks are transposed in registers. */
+static void store_matrix(const struct work *work, const float *sums, int64_t bundle, int64_t unit) {
+    const int64_t c = work->plan->problem.c, n = count_vectors(work, bundle);
+    for (int64_t v = 0; v < n; v++) {
+        float *y = work->call->y + (bundle * TILE_VECTORS + v) * LANES * c + unit * LANES;
+        vec row[LANES];
+        UNROLL
+        for (int i = 0; i < LANES; i++) row[i] = vec_load(sums + (i * TILE_VECTORS + v) * LANES);
+        transpose(row);
+        UNROLL
+        for (int i = 0; i < LANES; i++) vec_store(y + i * c, row[i]);
+    }
+}
+
+static void store(const struct work *work) {
+    const int64_t n = conv_weight_unit_floats(work->plan);
+    for (int64_t b = 0; b < work->n_bundles; b++)
+        for (int64_t u = 0; u < work->n_units; u++) {
+            const float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
+            const int64_t bundle = work->bundle + b, unit = work->unit + u;
+            if (is_matrix(&work->plan->problem)) store_matrix(work, sums, bundle, unit);
+            else dnn_conv_weight_store(work->plan, sums, work->group, bundle, unit, work->call->y);
+        }
+}
+
+dnn_run_fn ISA_NAME(dnn_run_conv_weight);
+void ISA_NAME(dnn_run_conv_weight)(const struct dnn_plan *plan, const struct dnn_call *call,
+                                   void *scratch, int64_t begin, int64_t end) {
+    const int64_t *param = plan->param, size = conv_weight_task_floats(plan),
+                  n_units = conv_weight_unit_tasks(plan), n = conv_weight_group_tasks(plan);
+    const bool is_shared = param[WEIGHT_SHARES] > 1;
+    struct work work = {.plan = plan, .call = call};
+    for (int64_t task = begin; task < end; task++) {
+        work.group = task / n % plan->problem.groups;
+        work.unit = task % n_units * param[WEIGHT_TASK_UNITS];
+        work.bundle = task % n / n_units * param[WEIGHT_TASK_BUNDLES];
+        work.n_units = min_i64(param[WEIGHT_TASK_UNITS], param[WEIGHT_UNITS] - work.unit);
+        work.n_bundles = min_i64(param[WEIGHT_TASK_BUNDLES], param[WEIGHT_BUNDLES] - work.bundle);
+        work.sums = is_shared ? call->y + task * size : scratch;
+        work.panel = (float *)scratch + (is_shared ? 0 : size);
+        run_share(&work, task / n / plan->problem.groups);
+        if (!is_shared) store(&work);
+    }
+}

@@ -1,0 +1,158 @@
+/* Gradients of layers that move values: the inverse movement, or sums where values were repeated. */
+#include "ir/rule.h"
+
+void grad_reshape(struct rule *r) { rule_give(r, 0, make_reshape(r->m, DY, X->rank, X->dim)); }
+
+void grad_permute(struct rule *r) {
+    int64_t inverse[SOL_MAX_RANK];
+    for (int i = 0; i < X->rank; i++) inverse[r->layer->attr.axes[i]] = i;
+    rule_give(r, 0, make_permute(r->m, DY, X->rank, inverse, r->layer->origin));
+}
+
+void grad_slice(struct rule *r) { rule_give_part(r, DY); }
+
+/* The part of dy that input `in`, which begins at `start` of the result, has given. */
+static struct tensor *part(struct rule *r, const struct tensor *in, struct size start) {
+    struct attr attr = ir_default_attr();
+    attr.axis = r->layer->attr.axis;
+    attr.start = start;
+    attr.n_shape = 1;
+    attr.shape[0] = in->dim[attr.axis];
+    return make_layer(r->m, LAYER_slice, 1, &DY, &attr, r->layer->origin);
+}
+void grad_concat(struct rule *r) {
+    struct size start = size_const(0);
+    for (int i = 0; i < r->layer->n_in; i++) {
+        const struct tensor *in = r->layer->in[i];
+        if (rule_wants(r, i)) rule_give(r, i, part(r, in, start));
+        start = size_add(start, in->dim[r->layer->attr.axis]);
+    }
+}
+
+void grad_expand(struct rule *r) { rule_give(r, 0, DY); }
+
+void grad_pad(struct rule *r) {
+    struct tensor *dx = DY;
+    for (int i = 0; i < 2; i++) {
+        const int axis = X->rank - 2 + i;
+        dx = make_slice(r->m, dx, axis, r->layer->attr.pad[i], 1, X->dim[axis], r->layer->origin);
+    }
+    rule_give(r, 0, dx);
+}
+
+/* The values that were replaced have no part in y. */
+void grad_triangle(struct rule *r) {
+    struct attr attr = ir_default_attr();
+    attr.diagonal = r->layer->attr.diagonal;
+    rule_give(r, 0, make_layer(r->m, r->layer->kind, 1, &DY, &attr, r->layer->origin));
+}
+
+/* Its values, in their places, are those that the slice of dy reads. */
+void grad_place(struct rule *r) {
+    struct attr attr = r->layer->attr;
+    attr.shape[0] = X->dim[attr.axis];
+    rule_give(r, 0, make_layer(r->m, LAYER_slice, 1, &DY, &attr, r->layer->origin));
+}
+
+/* Moves the `n` dims that begin at `from` in front of all others. */
+static struct tensor *move_dims(struct rule *r, struct tensor *x, int from, int n) {
+    int64_t axes[SOL_MAX_RANK];
+    if (!x || from == 0) return x;
+    for (int d = 0; d < x->rank; d++) axes[d] = d < n ? from + d : d < n + from ? d - n : d;
+    return make_permute(r->m, x, x->rank, axes, r->layer->origin);
+}
+
+/* dy without the rows that were taken from row number `padding`, whose dims begin at `axis`. */
+static struct tensor *drop_padding(struct rule *r, struct tensor *dy, int axis) {
+    struct tensor *index = r->layer->in[1];
+    struct size dim[SOL_MAX_RANK];
+    for (int d = 0; d < DY->rank - axis; d++)
+        dim[d] = d < index->rank ? index->dim[d] : size_const(1);
+    if (r->layer->attr.padding < 0) return dy;
+    struct tensor *is_padding =
+        make_with(r->m, LAYER_equal, index, (double)r->layer->attr.padding, r->layer->origin);
+    return WHERE(make_reshape(r->m, is_padding, DY->rank - axis, dim), NUM(0), dy);
+}
+
+/* Rows of dy are added where the indices have taken them from. The rows' dims come first for this. */
+void grad_gather(struct rule *r) {
+    const int axis = (int)r->layer->attr.axis, n = r->layer->in[1]->rank;
+    struct attr attr = ir_default_attr();
+    attr.n_shape = 1;
+    attr.shape[0] = X->dim[axis];
+    attr.wraps = r->layer->attr.wraps;
+    struct tensor *in[] = {move_dims(r, drop_padding(r, DY, axis), axis, n), r->layer->in[1]};
+    struct tensor *rows = make_layer(r->m, LAYER_scatter_sum, 2, in, &attr, r->layer->origin);
+    int64_t axes[SOL_MAX_RANK];
+    for (int d = 0; d < X->rank; d++) axes[d] = d < axis ? d + 1 : d == axis ? 0 : d;
+    if (rows && axis) rows = make_permute(r->m, rows, X->rank, axes, r->layer->origin);
+    rule_give(r, 0, rows);
+}
+
+/* Without batches, it takes each row of dy back. */
+void grad_scatter_sum(struct rule *r) {
+    struct attr attr = ir_default_attr();
+    attr.wraps = r->layer->attr.wraps;
+    if (r->layer->attr.axis) rule_refuse(r, "sums of rows in batches");
+    else
+        rule_give(r, 0,
+                  make_layer(r->m, LAYER_gather, 2, (struct tensor *[]){DY, r->layer->in[1]}, &attr,
+                             r->layer->origin));
+}
+
+/* ---- Resampling, as a product with a matrix ---- */
+
+/* The positions 0 .. n-1. */
+static struct tensor *positions(struct rule *r, struct size n, enum sol_dtype dtype) {
+    struct attr attr = ir_default_attr();
+    attr.n_shape = 1;
+    attr.shape[0] = n;
+    attr.dtype = dtype;
+    return make_layer(r->m, LAYER_arange, 0, NULL, &attr, NULL);
+}
+
+/* matrix[i, h] is the weight of x[h] in y[i]. */
+static struct tensor *matrix(struct rule *r, struct tensor *index, struct tensor *weight,
+                             struct size n) {
+    const struct size dim[] = {index->dim[0], index->dim[1], size_const(1)};
+    static const int64_t taps = 0;
+    index = make_reshape(r->m, index, 3, dim);
+    weight = make_reshape(r->m, weight, 3, dim);
+    struct tensor *hits = index ? BINARY(equal, index, positions(r, n, index->dtype)) : NULL;
+    return make_reduce(r->m, LAYER_sum, WHERE(hits, weight, NUM(0)), 1, &taps, false, NULL);
+}
+
+/* Exchanges two axes. */
+static struct tensor *swap(struct rule *r, struct tensor *x, int a, int b) {
+    int64_t axes[SOL_MAX_RANK];
+    if (!x || a == b) return x;
+    for (int d = 0; d < x->rank; d++) axes[d] = d == a ? b : d == b ? a : d;
+    return make_permute(r->m, x, x->rank, axes, r->layer->origin);
+}
+
+static struct tensor *resample_back(struct rule *r, struct tensor *dy, int axis, int input) {
+    struct tensor *m = matrix(r, r->layer->in[input], r->layer->in[input + 1], X->dim[axis]);
+    const int last = X->rank - 1;
+    if (X->rank == 1) {
+        const struct size row[] = {size_const(1), dy->dim[0]};
+        dy = BINARY(matmul, make_reshape(r->m, dy, 2, row), m);
+        return dy ? make_reshape(r->m, dy, 1, X->dim) : NULL;
+    }
+    return swap(r, BINARY(matmul, swap(r, dy, axis, last), m), axis, last);
+}
+void grad_resample(struct rule *r) {
+    const int axis = (int)r->layer->attr.axis;
+    struct tensor *dx = DY;
+    if (r->layer->n_in > 3) dx = resample_back(r, dx, axis + 1, 3);
+    rule_give(r, 0, resample_back(r, dx, axis, 1));
+}
+
+/* ---- Layers without a gradient ---- */
+
+void grad_none(struct rule *r) { rule_refuse(r, "its values are no floats, or constants"); }
+void grad_quant(struct rule *r) {
+    rule_refuse(r, "products of quantized numbers have no gradient");
+}
+void grad_host(struct rule *r) {
+    rule_refuse(r, "a function of the frontend computes it, and has no gradient here");
+}
