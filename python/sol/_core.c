@@ -70,6 +70,15 @@ int64_t *get_ints(PyObject *object, Py_ssize_t *n) {
     return array;
 }
 
+sol_tensor *get_tensors(PyObject *object, Py_ssize_t *n) {
+    int64_t *ints = get_ints(object, n);
+    sol_tensor *tensors = ints ? malloc(sizeof *tensors * (size_t)(*n + 1)) : NULL;
+    if (ints && !tensors) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; tensors && i < *n; i++) tensors[i] = (sol_tensor)ints[i];
+    free(ints);
+    return tensors;
+}
+
 void **get_addresses(PyObject *object, int n, const char *what) {
     PyObject *tuple = PySequence_Tuple(object);
     if (!tuple) return NULL;
@@ -147,6 +156,19 @@ bool find_dl_type(const char *name, struct dl_tensor *out) {
         return true;
     }
     return false;
+}
+
+/* A framework that takes the tensor renames the capsule, and then releases the tensor itself. */
+static void release_capsule(PyObject *capsule) {
+    if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+    struct managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    managed->release(managed);
+}
+
+PyObject *new_dl_capsule(struct managed *managed) {
+    PyObject *capsule = PyCapsule_New(managed, "dltensor", release_capsule);
+    if (!capsule) managed->release(managed);
+    return capsule;
 }
 
 PyObject *core_use_tensors(PyObject *module, PyObject *capsule) {

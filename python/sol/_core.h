@@ -1,5 +1,6 @@
 /*
  * Declarations that the files of the extension share: _core.c (the module, conversions), _model.c, _host.c, _custom.c, _program.c,
+ * _saved.c,
  * _session.c, _info.c, _guard.c, _slots.c, _deploy.c, _held.c, _shortcut.c. Each Python type has a file, a spec, and a type object, which PyInit__core makes.
  *
  * As in CPython's API, a function that returns an object returns a new reference, or NULL with an exception set.
@@ -14,6 +15,7 @@
 #include <sol/sol.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern PyTypeObject *model_type, *program_type, *weights_type, *guard_type, *shortcut_type,
     *session_type, *custom_type;
@@ -34,6 +36,8 @@ PyObject *new_name(const char *name);
 int find_dtype(const char *name);
 /* Returns the integers of a Python sequence as a malloc'ed array, and their number in *n; NULL with an exception set. */
 int64_t *get_ints(PyObject *object, Py_ssize_t *n);
+/* As get_ints, for tensors of a model. */
+sol_tensor *get_tensors(PyObject *object, Py_ssize_t *n);
 /* As get_ints, for a sequence of exactly `n` addresses. `what` names them in the message of the ValueError. */
 void **get_addresses(PyObject *object, int n, const char *what);
 /* Returns dims as a tuple; INT64_MIN (a formula of symbols) becomes None. */
@@ -67,15 +71,26 @@ PyObject *wrap_program(struct sol_program *program);
 PyObject *core_open_session(PyObject *module, PyObject *args);
 PyObject *core_read_info(PyObject *module, PyObject *source);
 
+/* `saved`: memory between forward and backward calls; NULL until the first one. */
 struct program_object {
     PyObject_HEAD struct sol_program *program;
+    struct saved_list *saved;
 };
 
-/* `keep`: a Python object that owns the tensors whose memory the weights may use in place. */
+/* `weights` is NULL during an update, which runs in the process `packer`, and after one that failed. `params`: the addresses of the last update. `keep`: a Python object that owns the
+ * tensors whose memory the weights may use in place. */
 struct weights_object {
     PyObject_HEAD struct sol_weights *weights;
+    void **params;
+    pid_t packer;
     PyObject *program, *keep;
 };
+
+/* The memory that a program's forward calls leave for its backward calls (_saved.c). */
+struct saved_list;
+void saved_list_release(struct saved_list *list); /* NULL is fine */
+/* Returns a DLPack capsule of u8[size], or NULL with an exception set. Makes *list if it is NULL. The GIL must be held. */
+PyObject *saved_list_take(struct saved_list **list, size_t size);
 
 /* Evaluates a guard. Returns 0: no change, 1: a dict or slot changed, 2: a tensor changed, -1: with an exception set. */
 int guard_changed(PyObject *guard);
@@ -131,6 +146,16 @@ struct dl_tensor {
     uint64_t byte_offset;
 };
 enum { DL_CPU = 1 };
+/* DLManagedTensor of DLPack, with its dims behind it. Who takes the tensor calls `release`, perhaps on another thread and without the
+ * GIL. */
+struct managed {
+    struct dl_tensor tensor;
+    void *context;
+    void (*release)(struct managed *self);
+    int64_t dim[SOL_MAX_RANK];
+};
+/* Returns a DLPack capsule, which releases the tensor if nobody takes it. If it fails, `managed` is released. */
+PyObject *new_dl_capsule(struct managed *managed);
 /* Sets the tensor's type to that of the name, such as "f32". Returns false if DLPack has no such type. */
 bool find_dl_type(const char *name, struct dl_tensor *out);
 

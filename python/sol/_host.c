@@ -12,21 +12,7 @@
 
 #include <stdio.h>
 
-/* DLManagedTensor of DLPack, with its dims behind it. */
-struct managed {
-    struct dl_tensor tensor;
-    void *context;
-    void (*release)(struct managed *self);
-    int64_t dim[SOL_MAX_RANK];
-};
-
 static void release_managed(struct managed *self) { free(self); }
-
-/* A framework that takes the tensor renames the capsule, and then releases the tensor itself. */
-static void release_capsule(PyObject *capsule) {
-    if (PyCapsule_IsValid(capsule, "dltensor"))
-        release_managed(PyCapsule_GetPointer(capsule, "dltensor"));
-}
 
 static PyObject *new_capsule(const struct sol_host_tensor *t) {
     struct managed *m = calloc(1, sizeof *m);
@@ -38,9 +24,7 @@ static PyObject *new_capsule(const struct sol_host_tensor *t) {
     memcpy(m->dim, t->dim, sizeof m->dim);
     m->release = release_managed;
     find_dl_type(dtype_names[t->dtype], &m->tensor);
-    PyObject *capsule = PyCapsule_New(m, "dltensor", release_capsule);
-    if (!capsule) free(m);
-    return capsule;
+    return new_dl_capsule(m);
 }
 
 static PyObject *new_capsules(const struct sol_host_tensor *t, int n) {
@@ -103,16 +87,6 @@ PyObject *model_host(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "sO:host", &host.name, &function)) return NULL;
     host.user = Py_NewRef(function);
     return PyLong_FromLong(sol_model_host(((struct model_object *)self)->model, &host));
-}
-
-/* Converts a sequence of tensors to a malloc'ed array; NULL with an exception set. */
-static sol_tensor *get_tensors(PyObject *sequence, Py_ssize_t *n) {
-    int64_t *ints = get_ints(sequence, n);
-    sol_tensor *tensors = ints ? malloc(sizeof *tensors * (size_t)(*n + 1)) : NULL;
-    if (ints && !tensors) PyErr_NoMemory();
-    for (Py_ssize_t i = 0; tensors && i < *n; i++) tensors[i] = (sol_tensor)ints[i];
-    free(ints);
-    return tensors;
 }
 
 PyObject *model_host_layer(PyObject *self, PyObject *args) {

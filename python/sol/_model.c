@@ -86,17 +86,10 @@ static PyObject *model_layer(PyObject *self, PyObject *args, PyObject *kwargs) {
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|sz:layer", keywords, &kind, &inputs,
                                      &attributes, &origin))
         return NULL;
-    int64_t *ints = get_ints(inputs, &n);
-    if (!ints) return NULL;
-    sol_tensor *in = malloc(sizeof *in * (size_t)(n + 1));
-    if (!in) {
-        free(ints);
-        return PyErr_NoMemory();
-    }
-    for (Py_ssize_t i = 0; i < n; i++) in[i] = (sol_tensor)ints[i];
+    sol_tensor *in = get_tensors(inputs, &n);
+    if (!in) return NULL;
     sol_tensor out = sol_model_layer(model_of(self), kind, (int)n, in, attributes, origin);
     free(in);
-    free(ints);
     return PyLong_FromLong(out);
 }
 
@@ -106,6 +99,56 @@ static PyObject *model_output(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "si:output", &name, &tensor)) return NULL;
     sol_model_output(model_of(self), name, tensor);
     Py_RETURN_NONE;
+}
+
+static PyObject *model_backward_input(PyObject *self, PyObject *args) {
+    const char *name;
+    int like;
+    if (!PyArg_ParseTuple(args, "si:backward_input", &name, &like)) return NULL;
+    return PyLong_FromLong(sol_model_backward_input(model_of(self), name, like));
+}
+
+static PyObject *model_backward_output(PyObject *self, PyObject *args) {
+    const char *name;
+    int tensor;
+    if (!PyArg_ParseTuple(args, "si:backward_output", &name, &tensor)) return NULL;
+    sol_model_backward_output(model_of(self), name, tensor);
+    Py_RETURN_NONE;
+}
+
+/* Returns tensors as a list; None for SOL_NO_TENSOR. */
+static PyObject *list_tensors(const sol_tensor *tensors, Py_ssize_t n) {
+    PyObject *list = PyList_New(0);
+    for (Py_ssize_t i = 0; list && i < n; i++) {
+        PyObject *item =
+            tensors[i] == SOL_NO_TENSOR ? Py_NewRef(Py_None) : PyLong_FromLong(tensors[i]);
+        if (append(list, item)) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *model_gradients(PyObject *self, PyObject *args) {
+    PyObject *given[3], *result = NULL;
+    Py_ssize_t n[3] = {0};
+    if (!PyArg_ParseTuple(args, "OOO:gradients", &given[0], &given[1], &given[2])) return NULL;
+    sol_tensor *tensors[3] = {NULL}, *dx = NULL;
+    for (int i = 0; i < 3; i++)
+        if (!(tensors[i] = get_tensors(given[i], &n[i]))) goto done;
+    if (n[0] != n[1]) {
+        PyErr_Format(PyExc_ValueError, "%zd gradients for %zd tensors", n[1], n[0]);
+        goto done;
+    }
+    if (!(dx = malloc(sizeof *dx * (size_t)(n[2] + 1)))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    sol_model_gradients(model_of(self), (int)n[0], tensors[0], tensors[1], (int)n[2], tensors[2],
+                        dx);
+    result = list_tensors(dx, n[2]);
+done:
+    for (int i = 0; i < 3; i++) free(tensors[i]);
+    free(dx);
+    return result;
 }
 
 static PyObject *model_update(PyObject *self, PyObject *args) {
@@ -271,6 +314,12 @@ static PyMethodDef model_methods[] = {
     {"custom", model_custom, METH_VARARGS,
      "custom(Custom, attributes) -> the number of a host; see sol_model_custom."},
     {"output", model_output, METH_VARARGS, "output(name, tensor)."},
+    {"backward_input", model_backward_input, METH_VARARGS,
+     "backward_input(name, like) -> tensor: an input of the backward call, with the type of the tensor `like`."},
+    {"gradients", model_gradients, METH_VARARGS,
+     "gradients(ys, dys, xs) -> [the gradient of sum(y * dy) by x, or None if no y depends on it], one per x."},
+    {"backward_output", model_backward_output, METH_VARARGS,
+     "backward_output(name, tensor): a result of the backward call."},
     {"update", model_update, METH_VARARGS,
      "update(param, tensor): each call writes the tensor's values into the parameter."},
     {"shape", model_shape, METH_VARARGS,

@@ -1,20 +1,116 @@
 /* sol._core.Program and sol._core.Weights: a compiled program and its packed parameters (run.h), for Python. */
 #include "_core.h"
 
+#include <time.h>
+
 /* ---- Weights ---- */
 
 static void weights_dealloc(PyObject *self) {
     struct weights_object *w = (struct weights_object *)self;
     sol_weights_release(w->weights);
+    free(w->params);
     Py_XDECREF(w->keep);
     Py_XDECREF(w->program);
     free_object(self);
+}
+
+static PyObject *raise_no_weights(void) {
+    PyErr_SetString(PyExc_RuntimeError, "an update of these weights has failed");
+    return NULL;
+}
+
+/* Waits while another thread updates the weights. Returns NULL with an exception set if there are none. In a child of fork, the thread
+ * that began an update does not exist. */
+static struct sol_weights *wait_for_weights(const struct weights_object *w) {
+    while (!w->weights && w->packer == getpid()) {
+        Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    if (!w->weights) raise_no_weights();
+    return w->weights;
+}
+
+static struct sol_weights *take_weights(struct weights_object *w) {
+    struct sol_weights *weights = wait_for_weights(w);
+    w->weights = NULL;
+    w->packer = getpid();
+    return weights;
 }
 
 static PyObject *weights_keep(PyObject *self, void *closure) {
     (void)closure;
     return Py_NewRef(((struct weights_object *)self)->keep);
 }
+
+/* Packs the values at w->params. While it runs, the object has no weights, so no call can begin to read what changes. Returns -1
+ * with an exception set. */
+static int pack_again(struct weights_object *w) {
+    enum sol_status status;
+    struct sol_weights *weights = take_weights(w);
+    if (!weights) return w->packer = 0, -1;
+    Py_BEGIN_ALLOW_THREADS status = sol_weights_update(&weights, (const void *const *)w->params);
+    Py_END_ALLOW_THREADS w->weights = weights;
+    w->packer = 0;
+    if (status) raise_status(status);
+    return status ? -1 : 0;
+}
+
+static const struct sol_program *program_of_weights(const struct weights_object *w) {
+    return ((struct program_object *)w->program)->program;
+}
+
+static PyObject *weights_update(PyObject *self, PyObject *args) {
+    struct weights_object *w = (struct weights_object *)self;
+    PyObject *addresses, *keep, *old = w->keep;
+    if (!PyArg_ParseTuple(args, "OO:update", &addresses, &keep)) return NULL;
+    void **params =
+        get_addresses(addresses, sol_program_n_params(program_of_weights(w)), "parameters");
+    if (!params) return NULL;
+    free(w->params);
+    w->params = params;
+    if (pack_again(w)) return NULL;
+    w->keep = Py_NewRef(keep);
+    Py_XDECREF(old);
+    Py_RETURN_NONE;
+}
+
+/* The address of a tensor without gaps and of the port's shape; NULL if it is none, or the framework cannot tell. */
+static void *find_address(PyObject *tensor, const struct sol_port *port) {
+    struct dl_tensor view;
+    if (!view_tensor || view_tensor(tensor, &view)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    int64_t stride = 1;
+    for (int d = view.ndim - 1; d >= 0 && view.ndim == port->rank; d--) {
+        if (view.shape[d] != port->dim[d]) return NULL;
+        if (view.shape[d] != 1 && view.strides && view.strides[d] != stride) return NULL;
+        stride *= view.shape[d];
+    }
+    return view.ndim == port->rank ? (char *)view.data + view.byte_offset : NULL;
+}
+
+static PyObject *weights_refresh(PyObject *self, PyObject *tensors) {
+    struct weights_object *w = (struct weights_object *)self;
+    const int n = sol_program_n_params(program_of_weights(w));
+    if (!PyTuple_Check(tensors) || PyTuple_Size(tensors) != n)
+        return PyErr_Format(PyExc_TypeError, "expected a tuple of %d tensors", n);
+    for (int i = 0; i < n; i++) {
+        void *at =
+            find_address(PyTuple_GetItem(tensors, i), sol_program_param(program_of_weights(w), i));
+        if (!at || at != w->params[i]) Py_RETURN_FALSE;
+    }
+    return pack_again(w) ? NULL : Py_NewRef(Py_True);
+}
+
+static PyMethodDef weights_methods[] = {
+    {"update", weights_update, METH_VARARGS,
+     "update(addresses, keep): packs other values of the parameters, in the same memory if no call uses it."},
+    {"refresh", weights_refresh, METH_O,
+     "refresh(tensors): update with the same addresses -> True. False, without an update, if one of the tensors has another\n"
+     "address or shape, or gaps."},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyGetSetDef weights_getset[] = {
     {"keep", weights_keep, NULL, "what Program.weights got as `keep`", NULL},
@@ -24,6 +120,7 @@ static PyGetSetDef weights_getset[] = {
 static PyType_Slot weights_slots[] = {
     {Py_tp_doc, "Packed parameters: one version of the parameters, prepacked by Program.weights."},
     {Py_tp_dealloc, weights_dealloc},
+    {Py_tp_methods, weights_methods},
     {Py_tp_getset, weights_getset},
     {0, NULL},
 };
@@ -45,6 +142,7 @@ PyObject *wrap_program(struct sol_program *program) {
 
 static void program_dealloc(PyObject *self) {
     sol_program_release(program_of(self));
+    saved_list_release(((struct program_object *)self)->saved);
     free_object(self);
 }
 
@@ -79,28 +177,34 @@ static PyObject *program_weights(PyObject *self, PyObject *args) {
     enum sol_status status;
     Py_BEGIN_ALLOW_THREADS status =
         sol_weights_new(program_of(self), (const void *const *)params, &weights);
-    Py_END_ALLOW_THREADS free(params);
-    if (status) return raise_status(status);
-    PyObject *result = new_object(weights_type);
+    Py_END_ALLOW_THREADS PyObject *result =
+        status ? raise_status(status) : new_object(weights_type);
     if (!result) {
         sol_weights_release(weights);
+        free(params);
         return NULL;
     }
     struct weights_object *object = (struct weights_object *)result;
     object->weights = weights;
+    object->params = params;
     object->program = Py_NewRef(self);
     object->keep = Py_NewRef(keep);
     return result;
 }
 
-/* The arguments of run and profile. The arrays are malloc'ed. */
+/* The arguments of a call. The arrays are malloc'ed. The weights and `keep` are retained, so that an update during the call does not
+ * change or free what it reads. */
 struct call {
-    const struct sol_weights *weights;
+    struct sol_weights *weights;
+    PyObject *keep;
     int64_t *symbols;
     void **inputs, **outputs;
+    void *saved;
 };
 
 static void call_fini(struct call *call) {
+    sol_weights_release(call->weights);
+    Py_XDECREF(call->keep);
     free(call->symbols);
     free(call->inputs);
     free(call->outputs);
@@ -119,7 +223,10 @@ static bool call_init(struct call *call, PyObject *self, PyObject *const *args, 
         PyErr_SetString(PyExc_ValueError, "these weights were made for another program");
         return false;
     }
+    if (!wait_for_weights(weights)) return false;
     call->weights = weights->weights;
+    sol_weights_retain(call->weights);
+    call->keep = Py_NewRef(weights->keep);
     call->symbols = get_symbols(self, args[1]);
     if (call->symbols)
         call->inputs = get_addresses(args[2], sol_program_n_inputs(program), "inputs");
@@ -139,6 +246,61 @@ static PyObject *program_run(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_END_ALLOW_THREADS call_fini(&call);
     if (status) return raise_status(status);
     Py_RETURN_NONE;
+}
+
+/* As call_init, for (weights, symbols, inputs, outputs, saved). */
+static bool call_init_saved(struct call *call, PyObject *self, PyObject *const *args,
+                            Py_ssize_t n) {
+    void *saved = n == 5 ? PyLong_AsVoidPtr(args[4]) : NULL;
+    if (n != 5)
+        PyErr_SetString(PyExc_TypeError, "expected (weights, symbols, inputs, outputs, saved)");
+    if (PyErr_Occurred() || !call_init(call, self, args, 4)) return false;
+    call->saved = saved;
+    return true;
+}
+
+static PyObject *program_forward(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct call call;
+    enum sol_status status;
+    if (!call_init_saved(&call, self, args, n)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        sol_program_forward(program_of(self), call.weights, call.symbols,
+                            (const void *const *)call.inputs, call.outputs, call.saved);
+    Py_END_ALLOW_THREADS call_fini(&call);
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *program_backward(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    struct call call;
+    enum sol_status status;
+    if (!call_init_saved(&call, self, args, n)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status =
+        sol_program_backward(program_of(self), call.weights, call.symbols,
+                             (const void *const *)call.inputs, call.outputs, call.saved);
+    Py_END_ALLOW_THREADS call_fini(&call);
+    if (status) return raise_status(status);
+    Py_RETURN_NONE;
+}
+
+static PyObject *program_saved_size(PyObject *self, PyObject *values) {
+    size_t size;
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    enum sol_status status = sol_program_saved_size(program_of(self), symbols, &size);
+    free(symbols);
+    return status ? raise_status(status) : PyLong_FromSize_t(size);
+}
+
+static PyObject *program_take_saved(PyObject *self, PyObject *values) {
+    size_t size;
+    int64_t *symbols = get_symbols(self, values);
+    if (!symbols) return NULL;
+    enum sol_status status = sol_program_saved_size(program_of(self), symbols, &size);
+    free(symbols);
+    if (status) return raise_status(status);
+    if (!size) Py_RETURN_NONE;
+    return saved_list_take(&((struct program_object *)self)->saved, size);
 }
 
 /* Returns {implementation: the reason why it refused this step}. */
@@ -222,6 +384,27 @@ static PyObject *program_params(PyObject *self, void *closure) {
 static PyObject *program_outputs(PyObject *self, void *closure) {
     (void)closure;
     return program_ports(self, sol_program_n_outputs(program_of(self)), sol_program_output);
+}
+
+static PyObject *program_flags(PyObject *self, int n, get_port *get) {
+    PyObject *flags = PyList_New(0);
+    for (int i = 0; flags && i < n; i++) {
+        const struct sol_port *port = get(program_of(self), i);
+        if (append(flags, Py_BuildValue("(OO)", port->is_backward ? Py_True : Py_False,
+                                        port->is_saved ? Py_True : Py_False)))
+            Py_CLEAR(flags);
+    }
+    return flags;
+}
+
+static PyObject *program_input_flags(PyObject *self, void *closure) {
+    (void)closure;
+    return program_flags(self, sol_program_n_inputs(program_of(self)), sol_program_input);
+}
+
+static PyObject *program_output_flags(PyObject *self, void *closure) {
+    (void)closure;
+    return program_flags(self, sol_program_n_outputs(program_of(self)), sol_program_output);
 }
 
 static PyObject *program_n_compiled(PyObject *self, void *closure) {
@@ -312,6 +495,16 @@ static PyMethodDef program_methods[] = {
      "weights(addresses, keep=None) -> Weights. `keep` lives as long: the owner of memory used in place."},
     {"run", (PyCFunction)(void (*)(void))program_run, METH_FASTCALL,
      "run(weights, symbols, inputs, outputs): one run, the GIL released; memory as addresses."},
+    {"forward", (PyCFunction)(void (*)(void))program_forward, METH_FASTCALL,
+     "forward(weights, symbols, inputs, outputs, saved): as run, of a program with a backward part. `saved`: the address of\n"
+     "saved_size bytes. The addresses of ports of the other call are 0."},
+    {"backward", (PyCFunction)(void (*)(void))program_backward, METH_FASTCALL,
+     "backward(weights, symbols, inputs, outputs, saved): the second call; see sol_program_backward."},
+    {"saved_size", program_saved_size, METH_O,
+     "saved_size(symbols) -> bytes that forward leaves for backward."},
+    {"take_saved", program_take_saved, METH_O,
+     "take_saved(symbols) -> a DLPack capsule with memory of saved_size bytes, or None if that is 0. The memory is used again when\n"
+     "no tensor has it any more."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "As run -> [(name, module, layers, seconds, flops, bytes, cluster, implementation,\n"
      "{refused: why}, choice)], one per step."},
@@ -333,6 +526,9 @@ static PyGetSetDef program_getset[] = {
      NULL},
     {"params", program_params, NULL, "as inputs", NULL},
     {"outputs", program_outputs, NULL, "as inputs; a formula of symbols is None", NULL},
+    {"input_flags", program_input_flags, NULL,
+     "[(is_backward, is_saved)] of the inputs; see struct sol_port", NULL},
+    {"output_flags", program_output_flags, NULL, "as input_flags", NULL},
     {"n_compiled", program_n_compiled, NULL, "kernels handed to the C compiler by this compile",
      NULL},
     {"compiler_s", program_compiler_s, NULL, "seconds of processor time that the C compiler took",

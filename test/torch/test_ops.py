@@ -421,6 +421,7 @@ LARGEST = {
     "max_pool positions of NaN": lambda x: F.max_pool2d(x.round().sqrt(), 3, 2, 1, return_indices=True)[1] * 1.0,
     "max_pool positions of pairs": lambda x: sum(F.max_pool2d(x.round(), 2, return_indices=True)), "max_pool of one": lambda x: sum(F.max_pool2d(x, 1, return_indices=True)),
     "max_pool large positions": lambda x: sum(F.max_pool2d(x.round().relu().log(), 7, 2, 3, return_indices=True)),
+    "max_pool large positions of NaN": lambda x: F.max_pool2d(x.round().sqrt(), 7, 2, 3, return_indices=True)[1] * 1.0,
     "aminmax all": lambda x: sum(torch.aminmax(x[0])) + x,
 }  # fmt: skip
 

@@ -33,10 +33,11 @@ from sol.pytorch.optimize import (
     recompiles,
     refresh,
 )
+from sol.pytorch.seeds import seed, seeds, set_seed
 
 __all__ = [
     "cache", "config", "custom_layer", "deploy", "deployment", "device", "devices", "fallback_count", "fallbacks", "graphs", "host_nodes", "include_folder", "input", "log", "memory", "optimize", "profile",
-    "recompile_reasons", "recompiles", "refresh", "report", "versions",
+    "recompile_reasons", "recompiles", "refresh", "report", "seed", "seeds", "set_seed", "versions",
 ]  # fmt: skip
 
 

@@ -70,6 +70,14 @@ OBJECT_GUARDS = {
 }  # fmt: skip
 
 
+# Parts of names of operations in Dynamo's graph that make a gradient another one than that of the operators, and what to say.
+GRADIENT_TRICKS = {
+    "autograd_function_apply": "has a torch.autograd.Function",
+    "hook": "gives a tensor a hook",
+    "requires_grad": "changes which tensors want gradients",
+    "set_grad_enabled": "turns gradients off or on",
+}
+
 # The local variables of _call that hold the arguments of the model.
 ARGUMENTS = {"args", "kwargs"}
 
@@ -100,8 +108,8 @@ def _see(output):
 def audit(model, call):
     """Returns the Reads of a structure.Call of ``model``: the Python state that the forward reads.
 
-    ``call``: has example inputs. As in torch.export, their shapes decide which branches the forward takes. Raises CannotCapture
-    with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
+    ``call``: has example inputs. As in torch.export, their shapes decide which branches the forward takes. If gradients are on, the
+    graph's are those of the forward. Raises CannotCapture with the reason when PyTorch must run the model, MayRefuse when the forward raises an exception.
     """
     if is_program(model):
         return _read_program(model)
@@ -120,6 +128,8 @@ def audit(model, call):
         for module in model.modules():
             walker.touch(type(module))
         _check_graph(captured.backend_input, walker, {id(x) for x in model.buffers()})
+        if torch.is_grad_enabled():
+            _check_gradients(captured.backend_input)
         for guard in graph.output_graph.guards:
             _walk_guard(guard, walker)
         for source in written:
@@ -326,6 +336,21 @@ def _check_graph(backend_input, walker, buffers):
         if is_input or "data" in str(getattr(node.target, "__name__", "")):
             if getattr(node.meta.get("example_value"), "_version", 0):
                 raise CannotCapture(f"its forward writes to {_input_name(node)}")
+
+
+def _check_gradients(backend_input):
+    """Raises CannotCapture for a graph whose gradients are not those of its operators."""
+    for node in backend_input.graph_module.graph.nodes if backend_input else ():
+        name = str(getattr(node.target, "__name__", node.target))
+        for part, text in GRADIENT_TRICKS.items():
+            if node.op.startswith("call") and part in name:
+                raise CannotCapture(f"its forward {text}{_find_line(node)}")
+
+
+def _find_line(node):
+    """Returns the user's line of a node of Dynamo's graph: " (net.py:93)", or ""."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return f" ({frames[-1][0].rsplit('/', 1)[-1]}:{frames[-1][1]})" if frames else ""
 
 
 def _is_argument(source):

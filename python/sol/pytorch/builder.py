@@ -26,6 +26,10 @@ class Unsupported(Exception):
     """The model uses something that SOL does not support. The message is the reason that users see."""
 
 
+class Hidden(Unsupported):
+    """A write that the imported graph does not show. The functional form of the graph has no such write."""
+
+
 class DependsOnData(Unsupported):
     """The shape of a tensor follows from values, not from shapes. Several graphs, with Python between them, may compute it."""
 
@@ -63,7 +67,8 @@ class Builder:
 
     ``origin``: the user's line that new layers come from. ``excluded``: {(name of an open size, value)} for which the graph
     is not valid. ``symbols``: the names of the model's symbols. ``batches``: the graph's Batches, which name open sizes.
-    ``dtype``: the element type of the op's result, which numbers get where no tensor decides.
+    ``dtype``: the element type of the op's result, which numbers get where no tensor decides. ``seed``: Value of the input that calls
+    pass for random numbers, behind the graph's own, or None.
     """
 
     def __init__(self, name, batches):
@@ -74,6 +79,8 @@ class Builder:
         self.symbols = []
         self.dtype = "f32"
         self.params = []  # what each param of the model is; see importer.Imported
+        self.seed = None  # the model's input for random numbers, if a layer draws some
+        self._n_streams = 0  # of random numbers
         self._batches = batches
         self._sizes = {}
         self._hosts = {}  # key of a function -> its number in the model
@@ -179,6 +186,13 @@ class Builder:
         """Returns a formula of open sizes as a Value of rank 0: the start of a range of one number, as it is known only at a call."""
         number = self.layer("arange", start=size, shape=[1], dtype="i64")
         return self.reshape(self.cast(number, dtype), ())
+
+    def random(self, shape):
+        """Returns numbers of [0, 1), f32, which no other layer has: a stream of their own of the call's seed (seeds.py)."""
+        if self.seed is None:
+            self.seed = self.source(self.model.input, "seed", "i64", (), False)
+        self._n_streams += 1
+        return self.layer("random", self.seed, shape=list(shape), stream=self._n_streams)
 
     def cast(self, x, dtype):
         """Returns ``x`` in an element type; ``x`` itself if it has that type."""

@@ -261,11 +261,11 @@ class _Flat(torch.nn.Module):
         return [x for x in leaves if isinstance(x, torch.Tensor)]
 
 
-def _capture_sizes(model, specs, structure, sizes):
+def _capture_sizes(model, specs, structure, sizes, mode):
     """Captures for the open sizes ``sizes`` (a key): see ``capture``.
 
     A size of 1 becomes fixed, as PyTorch treats it as a special case. Raises CannotCapture when PyTorch must run the
-    model, Refused when the model itself refuses these inputs. All modules are in eval mode during the capture.
+    model, Refused when the model itself refuses these inputs. Without a ``mode``, all modules are in eval mode during the capture.
     """
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
     shapes = fill_shapes(tensors, sizes)
@@ -273,9 +273,8 @@ def _capture_sizes(model, specs, structure, sizes):
     flat = _Flat(model, specs, structure)
     with (
         LOCK,
-        _eval_mode(model),
+        _eval_mode(model) if mode is None else _training_mode(mode, examples),
         _same_attributes(model),
-        torch.no_grad(),
         quiet(),
         replaced_code(),
     ):
@@ -283,11 +282,12 @@ def _capture_sizes(model, specs, structure, sizes):
             reads = audit(model, _build(specs, structure, examples))
             exported = _export(flat, examples, _find_open(tensors, shapes))
         except MayRefuse as error:
-            _check_runs(flat, examples, tensors)
+            with torch.random.fork_rng(devices=[]):
+                _check_runs(flat, examples, tensors)
             raise Broken(str(error)) from error
     _inline_autocasts(exported)
     _check_autocast(exported)
-    memory = _remove_dropouts(exported)
+    memory = _remove_dropouts(exported, mode is not None and mode.has_gradients)
     result = flat.result
     _check_result(result)
     batches = _batches(exported, tensors, shapes, sizes)
@@ -358,17 +358,22 @@ def _check_autocast(exported):
             raise CannotCapture(f"{packet} under torch.autocast")
 
 
-def _remove_dropouts(exported):
+def _remove_dropouts(exported, may_draw=False):
     """Removes dropouts that are off: they give their argument. Returns the graph's Memory: their example results have other
-    memory than the argument."""
+    memory than the argument. Raises CannotCapture for a dropout that is on, unless it is a plain one and ``may_draw`` is set."""
     memory = Memory()
     for node in list(exported.graph.nodes):
         packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
-        if packet.rstrip("_") in DROPOUTS and len(node.args) == 3 and node.args[2] is False:
-            memory.join(node.meta["val"], node.args[0].meta["val"])
-            node.replace_all_uses_with(node.args[0])
-            exported.graph_signature.replace_all_uses(node.name, node.args[0].name)
-            exported.graph.erase_node(node)
+        if packet.rstrip("_") not in DROPOUTS or len(node.args) != 3:
+            continue
+        if node.args[2] is not False and node.args[1] != 0:
+            if may_draw and packet == "dropout":
+                continue
+            raise CannotCapture(f"{packet} in training mode")
+        memory.join(node.meta["val"], node.args[0].meta["val"])
+        node.replace_all_uses_with(node.args[0])
+        exported.graph_signature.replace_all_uses(node.name, node.args[0].name)
+        exported.graph.erase_node(node)
     exported.graph_module.recompile()
     return memory
 
@@ -387,22 +392,22 @@ def _check_result(result):
         raise CannotCapture(f"the result cannot be built again: {_first_line(error)}") from None
 
 
-def capture(model, specs, structure, sizes=None, hint=None):
-    """Captures ``model`` for inference. Returns a Captured, valid for ``Captured.batches``.
+def capture(model, specs, structure, sizes=None, hint=None, mode=None):
+    """Captures ``model`` for inference, or in a Mode of training (modes.py). Returns a Captured, valid for ``Captured.batches``.
 
     ``sizes``: the open sizes of the example, a key; None: chosen here, with ``hint`` samples if that is not None. If the model
     refuses those, others are tried: a model may have a limit, such as the length of a sequence. Raises CannotCapture when
     PyTorch must run the model, Refused when the model itself refuses these inputs.
     """
     if sizes is not None:
-        return _capture_sizes(model, specs, structure, sizes)
+        return _capture_sizes(model, specs, structure, sizes, mode)
     tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
     n, batch = len(EXAMPLE_SIZES) if has_open_dims(tensors) else 1, max(hint or 0, EXAMPLE_BATCH)
     for attempt in range(n - 1):
         with contextlib.suppress(Refused):
             sizes = example_sizes(tensors, batch, attempt)
-            return _capture_sizes(model, specs, structure, sizes)
-    return _capture_sizes(model, specs, structure, example_sizes(tensors, batch, n - 1))
+            return _capture_sizes(model, specs, structure, sizes, mode)
+    return _capture_sizes(model, specs, structure, example_sizes(tensors, batch, n - 1), mode)
 
 
 def capture_graph(module, specs, shapes, sizes, named):
@@ -475,13 +480,38 @@ def oblivious():
 
 
 @contextlib.contextmanager
+def _training_mode(mode, examples):
+    """Keeps the flags ``training``, and lets the examples that stand for inputs with gradients want them, too."""
+    with torch.set_grad_enabled(mode.has_gradients), _no_saved_hooks():
+        for tensor, wants in zip(examples, mode.inputs or ()):
+            tensor.requires_grad_(wants)
+        yield
+
+
+@contextlib.contextmanager
+def _no_saved_hooks():
+    """Takes away the hooks for saved tensors, such as those of torch.utils.checkpoint: they are for the tensors of the call."""
+    saved = torch._C._autograd
+    hooks = []
+    try:
+        while pair := saved._top_saved_tensors_default_hooks(True):
+            hooks.append(pair)
+            saved._pop_saved_tensors_default_hooks()
+        yield
+    finally:
+        for pair in reversed(hooks):
+            saved._push_saved_tensors_default_hooks(*pair)
+
+
+@contextlib.contextmanager
 def _eval_mode(model):
     """Sets only the flags ``training``: a model may override train(), for example to freeze layers."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in modes:
             module.training = False
-        yield
+        with torch.no_grad():
+            yield
     finally:
         for module, training in modes:
             module.training = training

@@ -19,6 +19,7 @@ import traceback
 import weakref
 
 import torch
+from torch import is_grad_enabled
 from torch.compiler import is_compiling
 from torch.jit import is_tracing
 
@@ -31,12 +32,20 @@ from sol.pytorch.capture import LOCK, Refused
 from sol.pytorch.fallback import count_fallback
 from sol.pytorch.forms import Forms
 from sol.pytorch.inputs import TensorSpec, is_empty
-from sol.pytorch.modes import GRADIENT, autocast_type, find_mode
+from sol.pytorch.modes import (
+    IN_FUNC,
+    autocast_type,
+    find_foreign_mode,
+    find_mode,
+    is_in_func,
+    training_mode,
+)
 from sol.pytorch.plan import describe_sizes, follow_threads, make_plan
 from sol.pytorch.reads import Reads
 from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
+from sol.pytorch.training import Packed, make_training_plan
 from sol.pytorch.watch import TRAINING, Snapshot
 
 # Limits for the captures of one model, after which PyTorch runs it, as more captures would take longer than SOL saves:
@@ -166,7 +175,8 @@ class Engine:
         with torch.no_grad():
             state = self._current_state()
             form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
-            self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
+            self._refuse_run(state.reason or (TRAINING if state.snapshot.modes else None))
+            self._refuse_run(find_mode(state.snapshot, leaves))
             self._refuse_run("an input is empty" if is_empty(batch) else None)
             entry = self._find_entry(state, form, constants, batch)
             self._refuse_breaks(entry)
@@ -180,7 +190,7 @@ class Engine:
         """Returns the plan for ``batch`` samples, or for the declared batch size. Raises RuntimeError with the reason if PyTorch
         runs them."""
         state = self._current_state()
-        self._refuse_run(state.reason if state.reason != TRAINING else None)
+        self._refuse_run(state.reason)
         form = self._forms.declared
         entry = self._make_entry(state, form, form.constants, batch)
         self._refuse_breaks(entry)
@@ -208,11 +218,15 @@ class Engine:
             return self.module(*args, **kwargs)
         if self.refusal:
             return self._fall_back(self.refusal, args, kwargs)
+        if is_in_func():
+            return self._fall_back(IN_FUNC, args, kwargs, is_mode=True)
         state = self._state
-        if state is None or state.guard.check():
+        may_train = is_grad_enabled()
+        # A call with gradients packs the parameters itself, so new values do not matter for it.
+        if state is None or (state.structure if may_train else state.guard).check():
             state = self._update(state)
         if state.reason:
-            return self._fall_back(state.reason, args, kwargs, state.reason == TRAINING)
+            return self._fall_back(state.reason, args, kwargs)
         try:
             form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
         except (TypeError, ValueError) as error:
@@ -221,13 +235,18 @@ class Engine:
             undeclared = None
         if undeclared is not None:
             return self._run_undeclared(undeclared, args, kwargs)
-        reason = find_mode(state.snapshot, leaves)
+        reason = find_foreign_mode(leaves)
         if reason:
             return self._fall_back(reason, args, kwargs, is_mode=True)
+        mode = training_mode(state.snapshot, leaves)
+        if may_train and mode is None and state.guard.check():
+            state = self._update(state)
         if is_empty(batch):
             # There is nothing to compute, so this is no fallback. PyTorch knows which operators refuse empty tensors.
             return self._run_eager(args, kwargs)
-        entry = self._find_entry(state, form, constants, batch)
+        if mode is not None and mode.has_gradients:
+            return self._train(state, mode, form, constants, tensors, batch, leaves, args, kwargs)
+        entry = self._find_entry(state, form, constants, batch, mode)
         if entry.is_refused and form.undeclared:
             return self._run_undeclared(form.undeclared, args, kwargs)
         if entry.is_first:
@@ -251,6 +270,46 @@ class Engine:
         except (IndexError, ValueError) as error:
             refused = error
         return self._run_refused(refused, args, kwargs)
+
+    def _train(self, state, mode, form, constants, tensors, batch, leaves, args, kwargs):
+        """Runs a call with gradients: always in SOL if that is possible, as it may run once only and the backward call follows it."""
+        if autocast_type():
+            return self._train_eager("training under torch.autocast", args, kwargs)
+        if state.snapshot.untrainable:
+            return self._train_eager(state.snapshot.untrainable, args, kwargs)
+        entry = self._find_entry(state, form, constants, batch, mode)
+        reason = entry.reason or entry.plan.refusal(batch) or entry.reads.find_conflict(leaves)
+        if entry.is_first:
+            with self._lock:
+                self._n_writes += 1
+                state.forget(entry)
+        if reason:
+            return self._train_eager(reason, args, kwargs)
+        if mode.training is None:
+            self._log("for inference call it inside of torch.no_grad()", how="with gradients")
+        try:
+            packed = self._pack(entry)
+            reason = entry.plan.find_overlap_of(packed, leaves)
+            if not reason:
+                return entry.plan.train(packed, tensors, batch)
+        except IndexError:
+            reason = "an index in the data is out of range"
+        except ValueError as error:
+            reason = str(error)
+        return self._train_eager(reason, args, kwargs)
+
+    def _pack(self, entry):
+        """Returns the Packed of an entry with a TrainingPlan, for the current values of the parameters."""
+        with self._lock:
+            if entry.weights is None:
+                entry.weights = Packed(entry.plan, self.module)
+            entry.weights.update()
+            return entry.weights
+
+    def _train_eager(self, reason, args, kwargs):
+        """Runs a call with gradients in PyTorch. ``fullgraph`` is about inference, so it raises nothing."""
+        self._count(reason)
+        return self._run_eager(args, kwargs)
 
     def _run_breaks(self, entry, args, kwargs):
         """Runs a call in several graphs. If SOL runs none of them, PyTorch runs all later calls as a whole."""
@@ -355,10 +414,7 @@ class Engine:
     def _count(self, reason, is_mode=False):
         count_fallback()
         self.fallbacks[reason] += 1
-        if reason == GRADIENT:
-            self._log(f"{reason}; for inference call it inside of torch.no_grad()")
-        else:
-            self._log(reason, log.info if is_mode else log.warn)
+        self._log(reason, log.info if is_mode else log.warn)
 
     def _run_eager(self, args, kwargs):
         return self.module(*args, **kwargs)
@@ -412,16 +468,16 @@ class Engine:
             log.say(log.debug, f"{self.options.name} changed: {text}")
             self._previous = old.first(self._key) or self._previous
 
-    def _find_entry(self, state, form, constants, batch):
-        key = _make_key(form, constants)
-        return state.find(key, batch) or self._make_entry(state, form, constants, batch)
+    def _find_entry(self, state, form, constants, batch, mode=None):
+        key = _make_key(form, constants, mode)
+        return state.find(key, batch) or self._make_entry(state, form, constants, batch, mode=mode)
 
-    def _make_entry(self, state, form, constants, batch=None, must_fit=False):
+    def _make_entry(self, state, form, constants, batch=None, must_fit=False, mode=None):
         """Returns the Entry for calls of this Form with these constants and ``batch`` samples (None: the declared batch size); captures if necessary.
 
-        ``must_fit``: raise Refused when the model refuses such inputs.
+        ``must_fit``: raise Refused when the model refuses such inputs. ``mode``: a Mode of training, or None for inference.
         """
-        key = _make_key(form, constants)
+        key = _make_key(form, constants, mode)
         with self._lock:
             while True:
                 entry = state.find(key, batch) if batch is not None else state.first(key)
@@ -432,7 +488,7 @@ class Engine:
                     return Entry(None, outside(batch), only=batch)
                 with LOCK, without_collections():
                     before = Snapshot(self.module, is_guarded=False)
-                    entry = self._capture(form, constants, batch, n == 0, must_fit)
+                    entry = self._capture(form, constants, batch, n == 0, must_fit, mode)
                     entry.autocast = autocast_type()
                     if n and not entry.admits(batch):
                         entry = Entry(None, outside(batch), only=batch)
@@ -444,7 +500,7 @@ class Engine:
                 if batch is None or entry.admits(batch):
                     return entry
 
-    def _capture(self, form, constants, batch, is_first, must_fit):
+    def _capture(self, form, constants, batch, is_first, must_fit, mode):
         """Returns a new Entry. ``is_first``: the first one for this form and constants is captured for the batch size to tune for."""
         batch, given = None if is_first else batch, batch
         if self._n_captures >= MAX_CAPTURES or self._n_checks >= MAX_CHECKS:
@@ -456,10 +512,10 @@ class Engine:
         if self._n_writes & (self._n_writes - 1):
             return Entry(None, self._writes, only=batch, is_first=True)
         previous, call = self._previous, (form.with_constants(constants), form.structure)
-        entry = self._try_plan(call, previous.plan, batch, must_fit)
+        entry = self._try_plan(call, previous.plan, batch, must_fit, mode)
         if entry.is_refused and form.undeclared and is_first:
             # Which sizes are open is a guess, so the model may refuse the example's sizes, but not those of this call.
-            entry = self._try_plan(call, previous.plan, given, must_fit)
+            entry = self._try_plan(call, previous.plan, given, must_fit, mode)
         if (entry.plan, entry.reason) == (previous.plan, previous.reason):
             self._n_checks += 1
             return entry
@@ -467,12 +523,17 @@ class Engine:
         self._n_captures += 1
         return entry
 
-    def _try_plan(self, call, old_plan, batch, must_fit):
+    def _try_plan(self, call, old_plan, batch, must_fit, mode):
         """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
         name, hint, fullgraph = self.options
         try:
+            if mode is not None and mode.has_gradients:
+                plan, reads = make_training_plan(
+                    self.module, *call, self.options, batch or None, mode, old_plan
+                )
+                return Entry(plan, reads=reads)
             plan, reads = make_plan(
-                self.module, *call, name, hint, batch or None, old_plan, not fullgraph
+                self.module, *call, name, hint, batch or None, old_plan, not fullgraph, mode
             )
             self._n_writes = 0
             # A call that writes may not run twice.
@@ -486,16 +547,16 @@ class Engine:
             self._writes = str(error)
             return Entry(None, self._writes, only=batch, is_first=True)
         except (Broken, DependsOnData) as error:
-            return self._make_broken(str(error), batch)
+            return self._make_broken(str(error), batch, mode)
         except (CannotCapture, Unsupported) as error:
             return Entry(None, str(error), only=batch)
         except Exception as error:
             log.say(log.debug, traceback.format_exc())
             return Entry(None, f"{type(error).__name__}: {error}", only=batch)
 
-    def _make_broken(self, reason, batch):
+    def _make_broken(self, reason, batch, mode):
         """Returns an Entry that runs the module in several graphs, for all sizes."""
-        if self.options.fullgraph:
+        if self.options.fullgraph or mode is not None:
             return Entry(None, reason, only=batch)
         from sol.pytorch.breaks import Breaks  # imports this file
 
@@ -522,10 +583,11 @@ class Engine:
             return entry.weights
 
 
-def _make_key(form, constants):
-    """Returns the key of the entries for calls of this Form with these constants, in the autocast of this thread."""
+def _make_key(form, constants, mode=None):
+    """Returns the key of the entries for calls of this Form with these constants, in the autocast of this thread and a Mode."""
     key, autocast = form.make_key(constants) if constants else form.key, autocast_type()
-    return key if autocast is None else (autocast, key)
+    key = key if autocast is None else (autocast, key)
+    return key if mode is None else (mode, key)
 
 
 _engines = weakref.WeakSet()

@@ -20,7 +20,7 @@ from torch.export.graph_signature import OutputKind
 
 from sol.pytorch import ops, ops_type
 from sol.pytorch.aliases import Alias, Output, find_chains, make_steps
-from sol.pytorch.builder import Builder, DependsOnData, Unsupported, Value
+from sol.pytorch.builder import Builder, DependsOnData, Hidden, Unsupported, Value
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.custom import find_layer
 from sol.pytorch.functional import COPY, make_functional
@@ -49,6 +49,7 @@ class Imported(NamedTuple):
     write. ``outputs``: for each output of the graph the index of the model's output, or the Alias that the result is. ``copies``: (index of
     a graph's input, index of the model's output) for each input that the forward writes. ``hosts``: a HostNode for each node that PyTorch computes. ``n_layers``: the number of nodes that
     became layers. ``sizes``: {position of a leaf of the result that depends on open sizes: function of the symbols' values}.
+    ``ids``: the model's tensors, as Ids.
     """
 
     builder: Builder
@@ -60,13 +61,22 @@ class Imported(NamedTuple):
     hosts: list
     n_layers: int
     sizes: dict
+    ids: "Ids"
 
 
-class _Aliased(Unsupported):
-    """A write that another tensor sees. The functional form of the graph has no such write."""
+class Ids(NamedTuple):
+    """The ids of the tensors that are the model's inputs and outputs, in their order, and {index of a param: id}."""
+
+    inputs: list
+    params: dict
+    outputs: list
 
 
-class _Visible(_Aliased):
+class _Aliased(Hidden):
+    """A write that another tensor sees."""
+
+
+class _Visible(Hidden):
     """A write into a buffer or input. The functional form of the graph returns the new value."""
 
 
@@ -79,14 +89,14 @@ def import_graph(captured, module, name, ports=None, partial=True):
     chains = {} if ports else find_chains(captured)
     try:
         return _Importer(captured, module, name, ports, partial, chains).run()
-    except _Aliased as error:
+    except Hidden as error:
         functional = make_functional(captured)
         if functional is None:
             raise
         try:
             return _Importer(functional, module, name, ports, partial, chains).run()
         except Unsupported as other:
-            raise (other if isinstance(error, _Visible) else error) from None
+            raise (error if isinstance(error, _Aliased) else other) from None
 
 
 class _Importer:
@@ -116,6 +126,7 @@ class _Importer:
         self._members = {}  # base -> the nodes of its alias set
         self._sources = set()  # placeholders: inputs and parameters
         self._inputs, self._params = [], self._builder.params
+        self._ids = Ids([], {}, [])
         self._partial = partial
         self._hosts = []  # HostNodes
         self._chains = chains  # of results, in the graph as captured
@@ -147,6 +158,7 @@ class _Importer:
             self._hosts,
             self._n_layers,
             self._sizes(),
+            self._ids,
         )
 
     def _sizes(self):
@@ -182,10 +194,12 @@ class _Importer:
             self._inputs.append(position)
             name = self._ports[0][position] if self._ports else f"input{position}"
             self._source(node, name, self._builder.model.input, False)
+            self._ids.inputs.append(self._values[node].id)
         else:
             name, owner = self._find_parameter(node)
             self._params.append(owner)
             self._source(node, name, self._builder.model.param, not is_updated)
+            self._ids.params[len(self._params) - 1] = self._values[node].id
 
     def _source(self, node, name, add, constant):
         value = node.meta["val"]
@@ -223,7 +237,7 @@ class _Importer:
             return self._custom(node, layer)
         try:
             self._op(node)
-        except _Aliased as error:
+        except Hidden as error:
             raise type(error)(f"{show_call(node)}: {error}") from error
         except (Unsupported, ValueError, TypeError, NotImplementedError) as error:
             if not self._partial:
@@ -444,6 +458,7 @@ class _Importer:
             )
         for cell, port in ports.items():
             self._builder.model.output(f"output{port}", self._values[cell].id)
+            self._ids.outputs.append(self._values[cell].id)
         return found
 
     def _sort_outputs(self, node):

@@ -1,7 +1,10 @@
-"""Finds state of PyTorch that makes a call different from plain inference. SOL runs plain inference only.
+"""Finds state of PyTorch that makes a call different from plain inference: training, which has programs of its own, and what only
+PyTorch can run.
 
 A shortcut checks the same conditions (shortcut.py).
 """
+
+from typing import NamedTuple
 
 # Imported by name: after a network's run the caches are cold, and each lookup in another module's dict is a cache miss.
 from torch import (
@@ -21,6 +24,38 @@ from torch.autograd import forward_ad
 from sol.pytorch.inputs import PLAIN_TENSORS
 
 GRADIENT = "a gradient is wanted"
+IN_FUNC = "it is called inside of torch.func"
+
+
+class Mode(NamedTuple):
+    """What a program must do besides plain inference. Part of its key.
+
+    ``training``: the flags ``training`` of the module's parts (watch.Snapshot.modes), or None if all are off. ``parameters``,
+    ``inputs``: for each parameter of the module, and each tensor of the call, whether it wants a gradient; None if gradients are off.
+    """
+
+    training: tuple
+    parameters: tuple
+    inputs: tuple
+
+    @property
+    def has_gradients(self):
+        return self.parameters is not None
+
+
+def training_mode(snapshot, leaves):
+    """Returns the Mode of a call, or None for plain inference."""
+    if is_grad_enabled():
+        parameters = tuple([p.requires_grad for p in snapshot.parameters])
+        inputs = tuple([x.requires_grad for x in leaves if isinstance(x, Tensor)])
+        if True in parameters or True in inputs:
+            return Mode(snapshot.modes, parameters, inputs)
+    return Mode(snapshot.modes, None, None) if snapshot.modes else None
+
+
+def is_in_func():
+    """Whether a transform of torch.func is active. Its tensors have no memory."""
+    return peek_interpreter_stack() is not None
 
 
 def autocast_type():
@@ -32,7 +67,7 @@ def autocast_type():
 
 
 def find_mode(snapshot, leaves):
-    """Returns the reason why PyTorch must run this call, or None.
+    """Returns the reason why this call is no plain inference, or None.
 
     ``snapshot``: of the module (watch.Snapshot). ``leaves``: the call's inputs, flattened.
     """
@@ -41,12 +76,17 @@ def find_mode(snapshot, leaves):
         or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
     ):
         return GRADIENT
+    return find_foreign_mode(leaves)
+
+
+def find_foreign_mode(leaves):
+    """Returns the reason why only PyTorch can run a call, also one that trains; or None."""
     if autocast_type() not in (None, bfloat16, float16):
         return f"autocast to {autocast_type()} is on"
     if forward_ad._current_level >= 0:
         return "a forward-mode gradient is wanted"
-    if peek_interpreter_stack() is not None:
-        return "it is called inside of torch.func"
+    if is_in_func():
+        return IN_FUNC
     if _len_torch_dispatch_stack() or _len_torch_function_stack():
         return "a mode of PyTorch looks at each operation"
     if get_default_dtype() is not float32:

@@ -174,14 +174,32 @@ def _unary(kind):
     return lambda b, x, out: b.layer(kind, x)
 
 
-def _clamp(b, x, min=None, max=None, out=None, **names):
-    low, high = names.get("min_val", min), names.get("max_val", max)
+def _clamp(b, x, min=None, max=None, out=None, strict=False):
+    low, high = min, max
     if not isinstance(low, Value) and not isinstance(high, Value):
         low = -math.inf if low is None else float(low)
         high = math.inf if high is None else float(high)
-        return b.layer("clamp", x, min=low, max=high)
+        return b.layer("clamp", x, min=low, max=high, **({"strict": True} if strict else {}))
     x = x if low is None else b.layer("maximum", x, low)
     return x if high is None else b.layer("minimum", x, high)
+
+
+def _hardtanh(b, x, min_val=-1.0, max_val=1.0, out=None):
+    """Unlike clamp, it has no gradient at its limits."""
+    return _clamp(b, x, min_val, max_val, strict=True)
+
+
+def _dropout(b, x, p, train, out=None):
+    """x * mask, whose elements are 0 with the probability p, else 1 / (1 - p)."""
+    return _native_dropout(b, x, p, train)[0] if train and p else x
+
+
+def _native_dropout(b, x, p, train, out=None):
+    _needs(train is not False, "native_dropout that is off")
+    kept = b.layer("less_equal", float(p), b.random(x.shape))
+    factor = 1 / (1 - p) if p < 1 else 0.0
+    mask = b.layer("where", kept, b.value(factor, x.dtype), b.value(0.0, x.dtype))
+    return b.layer("mul", x, mask), kept
 
 
 def _leaky_relu(b, x, negative_slope=0.01, out=None):
@@ -460,8 +478,11 @@ TABLE = {
     "addmm.default": _addmm,
     "baddbmm.default": _baddbmm,
     "relu.default": _unary("relu"),
-    "relu6.default": lambda b, x, out: _clamp(b, x, 0.0, 6.0),
-    "hardtanh.default clamp.default clamp.Tensor clip.default clip.Tensor": _clamp,
+    "dropout.default": _dropout,
+    "native_dropout.default": _native_dropout,
+    "relu6.default": lambda b, x, out: _hardtanh(b, x, 0.0, 6.0),
+    "hardtanh.default": _hardtanh,
+    "clamp.default clamp.Tensor clip.default clip.Tensor": _clamp,
     "clamp_min.default clamp_min.Tensor clamp_max.default clamp_max.Tensor": _clamp,
     "leaky_relu.default": _leaky_relu,
     "gelu.default": _gelu,

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from sol.pytorch.builder import DTYPES, all_axes, needs, normal_axis
+from sol.pytorch.builder import DTYPES, Hidden, all_axes, needs, normal_axis
 
 # ---- Norms ----
 
@@ -45,6 +45,7 @@ def _instance_norm(
     eps=1e-5, out=None, **_,
 ):  # fmt: skip
     if use_input_stats:
+        _check_statistics(running_mean)
         return _group_norm(b, x, x.shape[1], weight, bias, eps)
     return _batch_norm(b, x, weight, bias, running_mean, running_var, False, eps, out)
 
@@ -55,18 +56,63 @@ def _batch_norm(
 ):  # fmt: skip
     if running_mean is None:
         return _batch_statistics(b, x, weight, bias, eps)
-    needs(not training, "batch_norm that updates its statistics")
-    channels = list(running_mean.shape)
+    if training:
+        _check_statistics(running_mean)
+    return _normalize(b, x, running_mean, running_var, weight, bias, eps)
+
+
+def _check_statistics(running_mean):
+    """Raises Hidden for an op that writes its running statistics, which its schema does not say."""
+    if running_mean is not None:
+        raise Hidden("it updates its statistics")
+
+
+def _normalize(b, x, mean, variance, weight, bias, eps):
+    channels = list(mean.shape)
     if weight is None:
         weight = b.layer("expand", 1.0, shape=channels)
     if bias is None:
         bias = b.layer("expand", 0.0, shape=channels)
-    return b.layer("batch_norm", x, running_mean, running_var, weight, bias, eps=float(eps))
+    return b.layer("batch_norm", x, mean, variance, weight, bias, eps=float(eps))
 
 
 def _batch_norm_inference(b, x, weight, bias, running_mean, running_var, eps, out=None, **_):
     """batch_norm in the functional form of a graph. Its other two results are empty outside of training."""
     return [_batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)]
+
+
+def _batch_norm_training(
+    b, x, weight, bias, running_mean, running_var, training, momentum, eps, out=None, **_
+):
+    """batch_norm with the batch's statistics, in the functional form of a graph: [y, mean, 1 / deviation, new running mean, new
+    running variance]."""
+    needs(training, "batch_norm of another kind")
+    axes = [0, *range(2, x.rank)]
+    mean = b.layer("mean", x, axes=axes)
+    variance = b.layer("variance", x, correction=0.0, axes=axes)
+    y = _normalize(b, x, mean, variance, weight, bias, eps)
+    scale = b.layer("rsqrt", b.layer("add", variance, float(eps)))
+    count = _count(b, [x.shape[axis] for axis in axes], variance.dtype)
+    unbiased = b.layer("mul", variance, b.layer("div", count, b.layer("sub", count, 1.0)))
+    news = _move(b, running_mean, mean, momentum), _move(b, running_var, unbiased, momentum)
+    return [y, mean, scale, *news]
+
+
+def _move(b, running, new, momentum):
+    """Returns a running statistic after a batch with the statistic ``new``."""
+    kept = b.layer("mul", running, 1.0 - momentum)
+    return b.layer("add", kept, b.layer("mul", b.cast(new, running.dtype), float(momentum)))
+
+
+def _count(b, sizes, dtype):
+    """Returns the product of sizes as a value. An open size is a sum of ones: no layer reads it otherwise."""
+    fixed = math.prod(n for n in sizes if isinstance(n, int))
+    count = b.value(float(fixed), dtype)
+    for n in sizes:
+        if not isinstance(n, int):
+            ones = b.layer("expand", b.value(1.0, dtype), shape=[n])
+            count = b.layer("mul", count, b.layer("sum", ones, axes=[0]))
+    return count
 
 
 def _batch_statistics(b, x, weight, bias, eps):
@@ -266,6 +312,7 @@ TABLE = {
     "instance_norm.default": _instance_norm,
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm_inference,
+    "_native_batch_norm_legit_functional.default": _batch_norm_training,
     "softmax.int _softmax.default special_softmax.int": _softmax("softmax"),
     "log_softmax.int _log_softmax.default special_log_softmax.int": _softmax("log_softmax"),
     "_safe_softmax.default": _safe_softmax,

@@ -145,14 +145,15 @@ def _extreme_with_index(kind):
         if x.rank == 0:
             return [x, b.value(0, "i64")]
         axis = normal_axis(dim, x.rank)
-        best = b.layer(f"reduce_{kind}", x, axes=[axis], keepdim=bool(keepdim))
+        best = b.layer(f"reduce_{kind}", x, axes=[axis], keepdim=bool(keepdim), strict=True)
         return [best, b.layer(f"arg{kind}", x, axis=axis, keepdim=bool(keepdim))]
 
     return run
 
 
 def _embedding(b, weight, indices, out, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
-    return b.layer("gather", weight, ops_index.as_index(indices), axis=0, wraps=False)
+    padding = {"padding": int(padding_idx)} if padding_idx >= 0 else {}
+    return b.layer("gather", weight, ops_index.as_index(indices), axis=0, wraps=False, **padding)
 
 
 def _index_select(b, x, dim, index, out):

@@ -13,9 +13,7 @@ from sol.pytorch import ops_window
 from sol.pytorch.builder import batched, needs, pair
 from sol.pytorch.ops_index import gather
 from sol.pytorch.ops_math import FLOATS
-from sol.pytorch.ops_move import MAX_WINDOW
 
-MAX_CHAIN = 32  # values of a window that are compared one after the other
 MAX_DEPTH = 64  # values of a window along the depth; each becomes a slice
 
 
@@ -227,81 +225,23 @@ def _adaptive_avg_pool3d(b, x, output_size, out):
 def _max_pool_with_indices(
     b, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False, out=None
 ):
-    """Value number k of all windows is a slice of the rows and columns. Such slices are compared one after the other: a larger value
-    replaces the best one and its position; so does any NaN, as in PyTorch. A window in which all values are -inf has the position of its
-    first value inside of the image."""
+    """Of images [.., h, w] with any number of dims in front. As PyTorch, the first largest value of a window is found, but the last
+    NaN."""
     kernel, padding, dilation = map(pair, (kernel_size, padding, dilation))
-    stride, whole, size = pair(stride or kernel), x.shape[-2:], out[0][-2:]
-    needs(all(isinstance(n, int) for n in (*whole, *size)), "positions in an image of unknown size")
-    needs(x.dtype in FLOATS and math.prod(kernel) <= MAX_WINDOW, "a large window, or integers")
+    needs(x.dtype in FLOATS, "positions of largest integers")
     needs(padding == [0, 0] or dilation == [1, 1], "padding with dilation")
-    needs(math.prod(whole) < 2**30, "a large image")
-    parts = _window_parts(b, x, kernel, stride, padding, dilation, size)
-    offsets = [
-        k // kernel[1] * dilation[0] * whole[1] + k % kernel[1] * dilation[1]
-        for k in range(len(parts))
-    ]
-    corner = _corners(b, stride, padding, whole, size)
-    first = _corners(b, stride, padding, whole, size, least=0)
-    if len(parts) <= MAX_CHAIN:
-        best, at = _choose_largest(b, parts, offsets, corner, first, any(padding))
-    else:
-        best, at = _choose_of_many(b, parts, (kernel[1], whole[1], dilation), corner, first)
-    at = b.layer("cast", at, dtype="i64")
-    return [best, at if at.shape == best.shape else b.layer("expand", at, shape=best.shape)]
-
-
-def _choose_largest(b, parts, offsets, corner, first, has_padding):
-    """Returns the largest values and their positions: ``corner`` plus the value's offset, or ``first`` if all are -inf."""
-    best, at = (b.value(-math.inf, parts[0].dtype) if has_padding else parts[0]), first
-    for k in range(0 if has_padding else 1, len(parts)):
-        is_nan = b.layer("bit_not", b.layer("equal", parts[k], parts[k]))
-        larger = b.layer("bit_or", b.layer("less", best, parts[k]), is_nan)
-        best = b.layer("where", larger, parts[k], best)
-        at = b.layer("where", larger, b.layer("add", corner, offsets[k]), at)
-    return best, at
-
-
-def _choose_of_many(b, parts, window, corner, first):
-    """As _choose_largest, but the values become a dim: a kernel of so many comparisons would take long to compile."""
-    width, columns, dilation = window
-    shape, axis = parts[0].shape, parts[0].rank - 2
-    shape = (*shape[:-2], 1, *shape[-2:])
-    y = b.layer("concat", *(b.reshape(part, shape) for part in parts), axis=axis)
-    number = b.layer("cast", b.layer("argmax", y, axis=axis), dtype="i32")
-    best = b.layer("reduce_max", y, axes=[axis])
-    down = b.layer("mul", b.layer("floor_div", number, width), dilation[0] * columns)
-    along = b.layer("mul", b.layer("mod", number, width), dilation[1])
-    at = b.layer("add", b.layer("add", corner, down), along)
-    return best, b.layer("where", b.layer("equal", best, -math.inf), first, at)
-
-
-def _window_parts(b, x, kernel, stride, padding, dilation, size):
-    """Returns value number k of all windows, [.., rows, columns], for each k."""
-    reach = [(n - 1) * s + d * (k - 1) + 1 for n, s, d, k in zip(size, stride, dilation, kernel)]
-    behind = [max(0, r - n - p) for r, n, p in zip(reach, x.shape[-2:], padding)]
-    if any(padding + behind):
-        x = b.layer("pad", x, pad=padding + behind, value=-math.inf)
-    parts = []
-    for i in range(kernel[0]):
-        start, shape = i * dilation[0], [size[0]]
-        rows = b.layer("slice", x, axis=x.rank - 2, start=start, step=stride[0], shape=shape)
-        for j in range(kernel[1]):
-            start, shape = j * dilation[1], [size[1]]
-            part = b.layer("slice", rows, axis=x.rank - 1, start=start, step=stride[1], shape=shape)
-            parts.append(part)
-    return parts
-
-
-def _corners(b, stride, padding, whole, size, least=None):
-    """Returns the position of each window's first value, [rows, columns]; with ``least``, of its first row and column from there on."""
-    lines = []
-    for i in range(2):
-        line = b.layer("arange", start=-padding[i], step=stride[i], shape=[size[i]], dtype="i32")
-        if least is not None:
-            line = b.layer("clamp", line, min=float(least), max=math.inf)
-        lines.append(b.reshape(line, (size[i], 1) if i == 0 else (size[i],)))
-    return b.layer("add", b.layer("mul", lines[0], whole[1]), lines[1])
+    window = {
+        "kernel": kernel,
+        "stride": pair(stride or kernel),
+        "pad": padding * 2,
+        "dilation": dilation,
+        "ceil": bool(ceil_mode),
+    }
+    lead = (1, 1, *x.shape[:-2])[-max(2, x.rank - 2) :]
+    image = b.reshape(x, (lead[0], math.prod(lead[1:]), *x.shape[-2:]))
+    best = b.layer("max_pool", image, **window)
+    at = b.layer("cast", b.layer("max_pool_index", image, **window), dtype="i64")
+    return [b.reshape(best, out[0]), b.reshape(at, out[0])]
 
 
 def _max_pool3d_with_indices(
@@ -363,7 +303,7 @@ def _adaptive_max_pool(n_dims):
             x = _spread(b, x, x.rank - n_dims + i, starts[i], ends[i], windows[i])
         y = _join_windows(b, x, size, windows)
         position = b.layer("argmax", y, axis=y.rank - 1)
-        best = b.layer("reduce_max", y, axes=[y.rank - 1])
+        best = b.layer("reduce_max", y, axes=[y.rank - 1], strict=True)
         return [b.reshape(best, out[0]), _positions(b, position, starts, windows, whole, out[0])]
 
     return run

@@ -35,7 +35,7 @@ class Plan:
     reads. ``batches``: the open sizes for which the graph is valid. ``ready``: for shortcuts, {key of the open sizes: for each
     output of the program the arguments of torch.empty}; it only grows. ``symbols_at``: for each symbol of the program its
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
-    of the module's buffers that calls write. ``copies``: (index of an input, index of an output) for each input that calls write.
+    of the module's buffers that calls write; ``updated``: indices of these params. ``copies``: (index of an input, index of an output) for each input that calls write.
     ``is_list``: the result is the list of the program's outputs. ``has_aliases``: results share memory with other tensors (aliases.py),
     or depend on open sizes. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
     None.
@@ -47,7 +47,7 @@ class Plan:
         self.graph = graph
         self.inputs = imported.inputs
         self._params = imported.params
-        self._updated = imported.updates  # indices of params
+        self.updated = imported.updates  # indices of params
         self.updates = [imported.params[i] for i in imported.updates]
         self._ports = imported.outputs  # for each result the index of an output, or an Alias
         aliases = [port for port in imported.outputs if isinstance(port, Alias)]
@@ -81,14 +81,20 @@ class Plan:
         fault = find_fault(module, self.updates)
         if fault:
             raise ValueError(fault)
+        # A detached tensor keeps its memory alive, also if the parameter's `.data` is set to other memory.
+        found = self._find_params(module)
+        tensors = [tensor.detach().resolve_neg().contiguous() for tensor in found]
+        return self.program.weights([tensor.data_ptr() for tensor in tensors], tensors)
+
+    def _find_params(self, module):
+        """Returns the tensors that are the program's params. Raises ValueError if one is missing or has another shape."""
         tensors = []
         for owner, (name, _, shape) in zip(self._params, self.program.params):
             tensor = find_tensor(module, owner) if isinstance(owner, str) else owner
             if tensor is None or tuple(tensor.shape) != shape:
                 raise ValueError(f"parameter {name} is no longer of shape {list(shape)}")
-            # A detached tensor keeps its memory alive, also if the parameter's `.data` is set to other memory.
-            tensors.append(tensor.detach().resolve_neg().contiguous())
-        return self.program.weights([tensor.data_ptr() for tensor in tensors], tensors)
+            tensors.append(tensor)
+        return tensors
 
     def has_moved(self, weights, module):
         """Whether a buffer that calls write lies elsewhere than when ``weights`` were made. Its values may have changed."""
@@ -96,7 +102,7 @@ class Plan:
         return any(has_moved(find_tensor(module, x), y) for x, y in zip(self.updates, written))
 
     def _written(self, weights):
-        return [weights.keep[i] for i in self._updated] if self._updated else []
+        return [weights.keep[i] for i in self.updated] if self.updated else []
 
     @property
     def kept(self):
@@ -140,7 +146,7 @@ class Plan:
     @property
     def writes(self):
         """Whether calls write buffers or inputs."""
-        return bool(self._updated or self.copies)
+        return bool(self.updated or self.copies)
 
     def run(self, weights, tensors, batch, caller):
         """Runs the program. Returns the model's result, in new tensors except those that share memory with others.
@@ -155,7 +161,7 @@ class Plan:
             self.debug.run(self.program, weights, symbols, inputs, addresses)
         else:
             self.program.run(weights, symbols, inputs, addresses)
-        if self._updated:
+        if self.updated:
             count_up(self._written(weights))
         for i, port in self.copies:
             caller.tensors[i].copy_(outputs[port])
@@ -233,15 +239,15 @@ class Plan:
         return self._structure.build(iter(leaves))
 
 
-def make_plan(module, specs, structure, name, batch_hint, batch, old=None, partial=True):
+def make_plan(module, specs, structure, name, batch_hint, batch, old=None, partial=True, mode=None):
     """Captures for the open sizes ``batch`` (a key; None: any), imports and compiles. Returns (Plan, Reads).
 
     The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
-    for, or None. ``partial``: PyTorch may compute nodes of the program. Raises CannotCapture or Unsupported when PyTorch must run
-    the model, Refused when the model itself refuses such inputs.
+    for, or None. ``partial``: PyTorch may compute nodes of the program. ``mode``: a Mode without gradients, or None. Raises
+    CannotCapture or Unsupported when PyTorch must run the model, Refused when the model itself refuses such inputs.
     """
     times = [perf_counter()]
-    captured = capture(module, specs, structure, batch, batch_hint)
+    captured = capture(module, specs, structure, batch, batch_hint, mode)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
@@ -252,11 +258,11 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     return plan, captured.reads
 
 
-def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None):
+def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
     ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
-    imported, and may raise Unsupported before anything is compiled.
+    imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan.
     """
     imported = import_graph(captured, module, name, partial=partial)
     if check is not None:
@@ -286,7 +292,7 @@ def compile_plan(captured, graph, module, name, batch_hint, partial, times, chec
     log.say(log.info, _describe_times(name, times, program))
     if imported.hosts:
         log.say(log.info, _describe_hosts(name, imported))
-    plan = Plan(captured, imported, program, graph)
+    plan = kind(captured, imported, program, graph)
     plan.debug = debug.make_recorder(name, imported.builder.records, program)
     return plan
 

@@ -58,14 +58,14 @@ class Entry:
 class State:
     """A module at the time of its last snapshot.
 
-    ``snapshot``: the last one; ``guard``: detects changes since then. ``entries``: {key of a Form, its constants and autocast: [Entry]}.
+    ``snapshot``: the last one; ``guard`` detects changes since then, ``structure`` all but new values (of a Snapshot). ``entries``: {key of a Form, its constants and autocast: [Entry]}.
     ``origin``: the snapshot for which these were captured; it differs from ``snapshot`` in values and modes only.
     ``reason``: the reason why SOL must not run any call, or None.
     """
 
     def __init__(self, snapshot, origin=None, entries=None):
         self.snapshot = snapshot
-        self.guard = snapshot.guard
+        self.guard, self.structure = snapshot.guard, snapshot.structure
         self.reason = snapshot.reason or snapshot.foreign_tensor()
         self.origin = origin or snapshot
         self.entries = entries or {}
@@ -132,7 +132,7 @@ class State:
         if entry.reads is not None:
             after = Snapshot(module, [*self.all_reads(), entry.reads])
             if not after.differences(before):
-                self.guard = after.guard
+                self.guard, self.structure = after.guard, after.structure
             if entry.reads.has_changed():
                 return False
         self.entries.setdefault(key, []).append(entry)

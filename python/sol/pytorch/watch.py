@@ -29,17 +29,22 @@ class Snapshot:
     """A module at one moment: its submodules, their plain attributes, the facts of its tensors, modes and hooks.
 
     ``reads``: a list of reads.Reads for the guard. ``is_guarded``: False if the snapshot is used only for comparisons; it
-    then has no guard. ``reason``: a hook or training mode, for which PyTorch must run the module; or None.
+    then has no guards. ``guard`` detects all changes, ``structure`` all but new values of tensors; it also detects new backward hooks.
+    ``modes``: the flags ``training`` of all parts, or None if all are off. ``reason``: a hook, for which PyTorch must run the
+    module; or None. ``untrainable``: a reason why PyTorch must run calls with gradients, or None.
     """
 
     def __init__(self, root, reads=(), is_guarded=True):
-        # The guard is created first, so that it detects changes that are made while the rest is read.
+        # The guards are created first, so that they detect changes that are made while the rest is read.
         self.modules = dict(root.named_modules())
-        self.guard = _make_guard(root, self.modules.values(), reads) if is_guarded else None
+        guards = _make_guards(root, self.modules.values(), reads) if is_guarded else (None, None)
+        self.guard, self.structure = guards
         self.parameters = list(root.parameters())
         self.attributes = {name: _plain_attributes(m) for name, m in self.modules.items()}
         self.tensors = dict(_named_tensors(self.modules))
-        self.reason = self.find_hook() or self._find_training()
+        self.modes = self._find_modes()
+        self.reason = self.find_hook()
+        self.untrainable = self._find_untrainable()
 
     def find_hook(self):
         """Returns a reason if a forward hook is registered, as SOL would not call it; or None."""
@@ -50,15 +55,21 @@ class Snapshot:
                 return f"{name or 'the model'} has a forward hook"
         return None
 
-    def _find_training(self):
-        if is_program(self.modules[""]):
-            return None
-        if self.modules[""].training:
-            return TRAINING
+    def _find_untrainable(self):
+        """Returns a reason if a backward hook is registered, as SOL's gradients would not call it, or if parameters are replaced by
+        other tensors for the time of a call, which no graph may have; or None."""
+        if not all(isinstance(p, torch.nn.Parameter) for p in self.parameters):
+            return "a parameter is no torch.nn.Parameter, as in torch.func.functional_call"
+        if any(BACKWARD_HOOKS):
+            return "a global backward hook is registered"
         for name, module in self.modules.items():
-            if module.training:
-                return f"{name} is in training mode"
+            if module._backward_hooks or module._backward_pre_hooks:
+                return f"{name or 'the model'} has a backward hook"
         return None
+
+    def _find_modes(self):
+        modes = tuple([module.training for module in self.modules.values()])
+        return modes if any(modes) and not is_program(self.modules[""]) else None
 
     def foreign_tensor(self):
         """Returns the reason why SOL cannot use a tensor of the module (its dtype, device or layout), or None."""
@@ -151,9 +162,10 @@ def _find_written(root, reads):
     return {id(find_tensor(root, name)) for name in names}
 
 
-def _make_guard(root, modules, reads):
+def _make_guards(root, modules, reads):
+    """Returns (guard, structure) of a Snapshot."""
     written = _find_written(root, reads)
-    dicts, slots = list(GLOBAL_HOOKS), []
+    dicts, slots, hooks = list(GLOBAL_HOOKS), [], list(BACKWARD_HOOKS)
     tensors = {}
     for read in reads:
         dicts += read.dicts
@@ -164,11 +176,13 @@ def _make_guard(root, modules, reads):
         dicts.append(own)
         names = "_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"
         dicts += [own[name] for name in names if isinstance(own.get(name), dict)]
+        names = "_backward_hooks", "_backward_pre_hooks"
+        hooks += [own[name] for name in names if isinstance(own.get(name), dict)]
         for _, tensor in module_tensors(module):
             tensors[id(tensor)] = tensor
     # Integer tensors are no weights; batch norm changes its counter `num_batches_tracked`.
     kept = [t for t in tensors.values() if t.is_floating_point() and id(t) not in written]
-    return make_weight_guard(kept, dicts, slots)
+    return make_weight_guard(kept, dicts, slots), _core.Guard(dicts + hooks, [], [], slots)
 
 
 def make_weight_guard(tensors, dicts=(), slots=()):

@@ -1,0 +1,106 @@
+/*
+ * Saved memory: what a forward call leaves for its backward call (sol_program_forward), as a tensor of the framework.
+ *
+ *   saved_list_take: a block of the idle list, or a new one -> DLPack capsule -> a tensor of the framework
+ *   no tensor uses the memory any more -> release_block -> the idle list
+ *
+ * A training step that allocated this memory anew would fault in all of its pages. DLPack's release function is called when the
+ * memory is free for sure: views of the tensor, which hooks of autograd may make, count, too.
+ *
+ * Invariant: a block is in the idle list, or belongs to one tensor. The list lives as long as its program and all of its blocks.
+ * release_block may run on any thread, without the GIL, and after a fork; so the list has no lock: blocks are pushed one by one, and
+ * taken all at once.
+ */
+#include "_core.h"
+
+#include <stdatomic.h>
+
+enum { ALIGNMENT = 64 }; /* of sol_program_forward */
+
+struct block {
+    struct managed managed; /* first, as DLPack passes its address */
+    struct saved_list *list;
+    struct block *next;
+    size_t size;
+    void *data;
+};
+
+struct saved_list {
+    _Atomic(struct block *) idle;
+    atomic_int n_refs;
+};
+
+static void free_blocks(struct block *block) {
+    while (block) {
+        struct block *next = block->next;
+        free(block->data);
+        free(block);
+        block = next;
+    }
+}
+
+void saved_list_release(struct saved_list *list) {
+    if (!list || atomic_fetch_sub(&list->n_refs, 1) > 1) return;
+    free_blocks(atomic_load(&list->idle));
+    free(list);
+}
+
+static void push(struct saved_list *list, struct block *block) {
+    block->next = atomic_load(&list->idle);
+    while (!atomic_compare_exchange_weak(&list->idle, &block->next, block)) continue;
+}
+
+static void release_block(struct managed *managed) {
+    struct block *block = (struct block *)managed;
+    struct saved_list *list = block->list;
+    push(list, block);
+    saved_list_release(list);
+}
+
+/* Takes an idle block of exactly this size. If there is none, the idle ones are of another batch size, and are freed: a program
+ * keeps the blocks of one size only. */
+static struct block *take_idle(struct saved_list *list, size_t size) {
+    struct block *idle = atomic_exchange(&list->idle, NULL), **at = &idle;
+    while (*at && (*at)->size != size) at = &(*at)->next;
+    struct block *found = *at;
+    if (!found) {
+        free_blocks(idle);
+        return NULL;
+    }
+    *at = found->next;
+    for (struct block *next; idle; idle = next) {
+        next = idle->next;
+        push(list, idle);
+    }
+    return found;
+}
+
+static struct block *new_block(size_t size) {
+    struct block *block = calloc(1, sizeof *block);
+    if (!block) return NULL;
+    block->size = size;
+    block->data = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    if (block->data) return block;
+    free(block);
+    return NULL;
+}
+
+PyObject *saved_list_take(struct saved_list **list, size_t size) {
+    if (!*list) {
+        *list = calloc(1, sizeof **list);
+        if (!*list) return PyErr_NoMemory();
+        atomic_init(&(*list)->n_refs, 1);
+    }
+    struct block *block = take_idle(*list, size);
+    if (!block && !(block = new_block(size))) return PyErr_NoMemory();
+    atomic_fetch_add(&(*list)->n_refs, 1);
+    block->list = *list;
+    block->managed = (struct managed){.release = release_block};
+    block->managed.tensor.data = block->data;
+    block->managed.tensor.device.type = DL_CPU;
+    block->managed.tensor.ndim = 1;
+    block->managed.tensor.shape = block->managed.dim;
+    block->managed.dim[0] = (int64_t)size;
+    find_dl_type("u8", &block->managed.tensor);
+    return new_dl_capsule(&block->managed);
+}
