@@ -1,6 +1,6 @@
 """A demonstration of SOL with digits and photographs: `make demo`.
 
-(a) trains a small network with PyTorch on 1,400 of 1,797 handwritten digits, optimizes it, and compares all predictions;
+(a) optimizes a small network, trains it on 1,400 of 1,797 handwritten digits, and compares all predictions with PyTorch's;
 (b) runs four well-known networks on two photographs and compares results and times. Their weights are random, as nothing
     is downloaded. So it shows no class names, only that the results of SOL and PyTorch agree.
 """
@@ -47,21 +47,25 @@ def digit_network():
     )
 
 
-def train(model, x, y, epochs=8, batch=64):
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+def train(fast, x, y, epochs=8, batch=64):
+    """The usual loop of PyTorch: SOL runs forward and backward. Prints the curve of the loss."""
+    optimizer = torch.optim.Adam(fast.parameters(), lr=3e-3)
+    fast.train()
     for epoch in range(epochs):
         total = 0.0
         for rows in torch.randperm(len(x)).split(batch):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+            loss = nn.functional.cross_entropy(fast(x[rows]), y[rows])
             loss.backward()
             optimizer.step()
             total += loss.item() * len(rows)
-        say(f"    epoch {epoch + 1}/{epochs}: loss {total / len(x):.3f}")
+        mean = total / len(x)
+        say(f"    epoch {epoch + 1}/{epochs}: loss {mean:.3f} {'#' * round(40 * mean)}")
+    fast.eval()
 
 
 def show_digits():
-    """Part (a). Returns whether SOL ran the network and all predictions are equal."""
+    """Part (a). Returns whether SOL trained and ran the network, all predictions are equal, and 98% of the tests are right."""
     say("(a) 1,797 handwritten digits, 8x8 pixels: 1,400 to train, 397 to test")
     torch.manual_seed(0)
     digits = load_digits()
@@ -70,21 +74,22 @@ def show_digits():
     order = torch.randperm(len(x))
     training, test = order[:1400], order[1400:]
     model = digit_network()
-    train(model, x[training], y[training])
-    model.eval()
     fast = sol.optimize(
         model, sol.input([0, 1, 8, 8], requires_grad=False, dtype=torch.float32), batch_size=len(x)
     )
+    train(fast, x[training], y[training])
     with torch.no_grad():
         expected, actual = model(x), fast(x)
     same = (expected.argmax(1) == actual.argmax(1)).sum().item()
+    rights = []
     for name, out in ("PyTorch", expected), ("SOL", actual):
         right = (out.argmax(1) == y)[test].float().mean().item()
+        rights.append(right)
         say(f"    {name:8s} {100 * right:.2f}% of the {len(test)} test digits are right")
     say(
         f"    {same} of {len(x)} predictions are identical; largest difference {difference(actual, expected):.1e}"
     )
-    return same == len(x) and not show_fallbacks(fast)
+    return same == len(x) and min(rights) >= 0.98 and not show_fallbacks(fast)
 
 
 def difference(out, expected):
