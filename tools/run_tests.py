@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
+LAST_LINES = 30  # of a program that failed, printed again at the end: a log may be cut to its end
 
 
 def parse_summary(lines):
@@ -66,7 +67,7 @@ def run_program(argv, env, timeout, say):
 
 
 def run_one(name, argv, env, timeout, say):
-    """Runs one program. Returns its counts. A crash or a missing summary counts as one failed test."""
+    """Runs one program. Returns its counts and its last lines. A crash or a missing summary counts as one failed test."""
     say(f"== {name}")
     start = time.monotonic()
     try:
@@ -81,7 +82,7 @@ def run_one(name, argv, env, timeout, say):
         say(f"    {name}: ended without a line 'N passed, N failed'")
         counts["failed"] = 1
     say(f"   ({time.monotonic() - start:.1f} s)")
-    return counts
+    return counts, lines[-LAST_LINES:]
 
 
 def print_now(text):
@@ -89,24 +90,26 @@ def print_now(text):
 
 
 def run_all(work, env, timeout, jobs):
-    """Runs all programs of `work`, [(name, command line)]. Returns (the sum of their counts, the names of those that failed)."""
+    """Runs all programs of `work`, [(name, command line)]. Returns (the sum of their counts, {name: last lines} of those that
+    failed)."""
 
     def run(item):
         lines = []
         say = print_now if jobs == 1 else lines.append
         if jobs > 1:
             print_now(f"   {item[0]} runs")
-        counts = run_one(*item, env, timeout, say)
+        counts, last = run_one(*item, env, timeout, say)
         if lines:
             print_now("\n".join(lines))
-        return item[0], counts
+        return item[0], counts, last
 
-    total, failed = dict.fromkeys(KINDS, 0), []
+    total, failed = dict.fromkeys(KINDS, 0), {}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for name, counts in pool.map(run, work):
+        for name, counts, last in pool.map(run, work):
             for kind, number in counts.items():
                 total[kind] += number
-            failed += [name] if counts["failed"] else []
+            if counts["failed"]:
+                failed[name] = last
     return total, failed
 
 
@@ -177,6 +180,9 @@ def main():
     work = list(programs(build, groups, args.only_c, args.runner))
     jobs = max(1, min(args.jobs, len(work)))
     total, failed = run_all(work, test_environment(build, args.runner), args.timeout, jobs)
+    for name, last in failed.items():
+        print(f"== the last lines of {name}, which failed")
+        print("".join(f"    {line}" for line in last), end="")
     if failed:
         print("failed:", ", ".join(failed))
     summary = f"{total['passed']} passed, {total['failed']} failed"

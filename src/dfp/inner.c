@@ -48,10 +48,16 @@ static void add_ranges(struct printer *p, const struct range *const *r, int n) {
         if (!print_is_known(p, r[i])) VEC_PUSH(p->nest->arena, &p->known, r[i]);
 }
 
-/* Conditions of a reduction's loops, and of the loads in them, if all of them fit. */
-static void add_reduction(struct printer *p, const struct item *item, int var) {
+/* The variables of a reduction's loops. */
+static uint64_t reduced_vars(const struct item *item) {
     uint64_t inside = 0;
     for (const struct block *b = item->block; b; b = nest_inner_loop(b)) inside |= var_bit(b->var);
+    return inside;
+}
+
+/* Conditions of a reduction's loops, and of the loads in them, if all of them fit. */
+static void add_reduction(struct printer *p, const struct item *item, int var) {
+    const uint64_t inside = reduced_vars(item);
     for (const struct block *b = item->block; b; b = nest_inner_loop(b)) {
         if (!fit(p, b->clip, b->n_clips, var, inside)) return;
         for (int i = 0; i < b->items.n; i++)
@@ -73,15 +79,16 @@ int print_find_known(struct printer *p, const struct block *b) {
     return p->known.n - before;
 }
 
-/* The sum at the last tap of all windows, or at their first one. */
-static const struct affine *at_tap(struct nest *nest, const struct affine *x, bool last) {
+/* The sum at the last tap of all windows `inside`, or at their first one. Reductions around the loop have one value in it. */
+static const struct affine *at_tap(struct nest *nest, const struct affine *x, uint64_t inside,
+                                   bool last) {
     const struct affine *sum = x;
     for (int i = 0; i < x->n; i++) {
         const struct term *t = &x->term[i];
-        const struct var *v = &nest->var[t->var];
-        if (v->kind != VAR_REDUCE) continue;
+        if (!(inside & var_bit(t->var))) continue;
         sum = affine_without(nest, sum, t->var);
-        int64_t reach = last ? (size_value(v->extent) - 1) * size_value(t->coef) : 0;
+        const struct size extent = nest->var[t->var].extent;
+        int64_t reach = last ? (size_value(extent) - 1) * size_value(t->coef) : 0;
         sum = affine_add(nest, sum, affine_const(nest, size_const(reach)));
     }
     return sum;
@@ -103,10 +110,14 @@ void print_inner_bounds(struct printer *p, const struct block *b, int n) {
     struct nest *nest = p->nest;
     const char *begin = arena_printf(nest->arena, "i%d_inner", b->var);
     const char *end = arena_printf(nest->arena, "i%d_outer", b->var);
+    uint64_t inside = 0;
+    for (int i = 0; i < b->items.n; i++)
+        if (b->items.at[i].kind == ITEM_REDUCE) inside |= reduced_vars(&b->items.at[i]);
     for (int i = p->known.n - n; i < p->known.n; i++) {
         const struct range *r = p->known.at[i];
         const struct size far = size_const((int64_t)1 << 60);
-        const struct affine *first = at_tap(nest, r->x, false), *last = at_tap(nest, r->x, true);
+        const struct affine *first = at_tap(nest, r->x, inside, false);
+        const struct affine *last = at_tap(nest, r->x, inside, true);
         print_outer(p, affine_range(nest, first, r->low, far), b->var, begin, end);
         print_outer(p, affine_range(nest, last, size_const(-((int64_t)1 << 60)), r->high), b->var,
                     begin, end);
