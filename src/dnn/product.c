@@ -8,6 +8,7 @@
 #include "dnn/list.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Cost model for cores of 3 GHz: share of the peak, bandwidth of one core, and of all cores together. */
 static const double efficiency = 0.9;
@@ -99,18 +100,27 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return by.row_parts * by.panel_parts;
 }
 
+/* Packs the inputs [begin, end) of a part's panel, at most a cache line of each output's row: other rows may displace it. */
+static void pack_line(const struct dnn_problem *p, const float *weight, int64_t panel,
+                      int64_t begin, int64_t end, float *to) {
+    const int64_t width = 2 * p->lanes, n = min_i64(width, p->k - panel * width);
+    for (int64_t j = 0; j < n; j++, weight += p->c)
+        for (int64_t i = begin; i < end; i++) to[i * width + j] = weight[i];
+    for (int64_t j = n; j < width; j++)
+        for (int64_t i = begin; i < end; i++) to[i * width + j] = 0;
+}
+
 /* Pack task: a panel, all its parts. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t width = 2 * p->lanes, step = plan->kernels->step;
+    const int64_t width = 2 * p->lanes, step = plan->kernels->step, line = 16;
+    weight += task * width * p->c;
     for (int64_t c = 0; c < p->c; c += PRODUCT_DEPTH) {
         const int64_t depth = min_i64(PRODUCT_DEPTH, p->c - c), stored = round_up(depth, step);
         float *to = packed + (c * plan->param[PRODUCT_PANELS] + task * stored) * width;
-        for (int64_t i = 0; i < stored; i++)
-            for (int64_t j = 0; j < width; j++) {
-                const int64_t k = task * width + j;
-                to[i * width + j] = i < depth && k < p->k ? weight[k * p->c + c + i] : 0;
-            }
+        for (int64_t i = 0; i < depth; i += line)
+            pack_line(p, weight + c, task, i, min_i64(i + line, depth), to);
+        memset(to + depth * width, 0, (size_t)((stored - depth) * width) * sizeof *to);
     }
 }
 

@@ -61,11 +61,13 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
     return make_binary(m, LAYER_mul, product, make_scalar(m, product->dtype, factor), l->origin);
 }
 
-/* A matmul by a constant matrix becomes a linear layer, which has faster kernels. */
+/* A matmul by a constant matrix becomes a linear layer, which has faster kernels. But not in BACKWARD: parameters change between its
+ * calls as a rule, and to turn and to pack them each time takes longer than the faster kernels save. */
 static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     struct tensor *w = l->in[1];
     struct attr attr = ir_default_attr();
-    if (!ir_is_constant(w) || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0))
+    if (!ir_is_constant(w) || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0) ||
+        l->out[0]->phase == BACKWARD)
         return scale_product(m, l);
     attr.n_axes = 2;
     attr.axes[0] = 1;
