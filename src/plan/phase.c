@@ -5,7 +5,8 @@
  *
  * A layer runs as soon as its inputs are there (ir_add), so weights in the order that gradients need would be made with those of
  * FORWARD, and copies of saved values would be saved beside them. If only later phases read them, they wait: a constant layer until
- * PREPACK_BACKWARD, and one that only moves values until BACKWARD.
+ * PREPACK_BACKWARD, and one that only moves values until BACKWARD. A turned weight waits for its matmul, which can read the weight
+ * itself with other strides (anchor.c): weights change from call to call, so nothing is gained by turning them earlier.
  *
  * FORWARD ends by writing the new values of updated parameters. So BACKWARD reads copies of the old ones, which FORWARD saves.
  *
@@ -26,14 +27,27 @@ static enum phase last_phase(const struct layer *l) {
     return only_moves(l) && !l->in[0]->is_updated ? BACKWARD : l->out[0]->phase;
 }
 
-/* read_early[t]: FORWARD or PREPACK read tensor t, or the model returns it. */
-static void wait_for_readers(const struct model *m, bool *read_early) {
+/* Who reads a tensor. */
+struct readers {
+    enum phase first; /* the earliest phase of them; N_PHASES: nobody reads it */
+    bool matmul;      /* one of them is a matmul */
+};
+
+static void add_reader(struct readers *r, const struct layer *l) {
+    if (l->out[0]->phase < r->first) r->first = l->out[0]->phase;
+    r->matmul |= l->kind == LAYER_matmul;
+}
+
+static void wait_for_readers(const struct model *m, struct readers *readers) {
     for (int i = m->layers.n - 1; i >= 0; i--) {
         struct layer *l = m->layers.at[i];
         struct tensor *out = l->out[0];
-        if (!phase_is_backward(out->phase) && !read_early[out->id]) out->phase = last_phase(l);
-        for (int k = 0; k < l->n_in; k++)
-            if (!phase_is_backward(out->phase)) read_early[l->in[k]->id] = true;
+        const struct readers *r = &readers[out->id];
+        if (l->kind == LAYER_permute && phase_is_prepack(out->phase) && r->matmul)
+            out->phase = r->first;
+        else if (!phase_is_backward(out->phase) && phase_is_backward(r->first))
+            out->phase = last_phase(l);
+        for (int k = 0; k < l->n_in; k++) add_reader(&readers[l->in[k]->id], l);
     }
 }
 
@@ -71,9 +85,10 @@ enum sol_status plan_phases(const struct plan *plan) {
     if (!ir_has_backward(m)) return SOL_OK;
     for (int i = 0; i < m->updates.n; i++) TRY(save_state(plan, m->updates.at[i].param));
     pass_clean(m);
-    bool *read_early = ARENA_ARRAY(plan->arena, bool, m->n_tensors + 1);
-    for (int i = 0; i < m->outputs.n; i++) read_early[m->outputs.at[i]->id] = true;
-    for (int i = 0; i < m->updates.n; i++) read_early[m->updates.at[i].value->id] = true;
-    wait_for_readers(m, read_early);
+    struct readers *readers = ARENA_ARRAY(plan->arena, struct readers, m->n_tensors + 1);
+    for (int i = 0; i <= m->n_tensors; i++) readers[i].first = N_PHASES;
+    for (int i = 0; i < m->outputs.n; i++) readers[m->outputs.at[i]->id].first = FORWARD;
+    for (int i = 0; i < m->updates.n; i++) readers[m->updates.at[i].value->id].first = FORWARD;
+    wait_for_readers(m, readers);
     return SOL_OK;
 }
