@@ -392,31 +392,44 @@ static void make_plan(struct dnn_plan *plan) {
 
 /* ---- Packing ---- */
 
-/* Writes the weights between stored channels c and k, one per position of the clipped kernel that belongs to the output phase,
- * `step` floats apart. Zeros if c or k is padding, or if k < 0. */
-static void pack_channels(const struct dnn_plan *plan, const float *weight,
-                          const struct direct_phase *phase, int64_t c, int64_t k, float *to,
-                          int64_t step) {
+/* The weights of some positions of the clipped kernel that belong to an output phase: where they are in a kernel. */
+struct taps {
+    int n;
+    int64_t offset[64];
+};
+
+/* Finds the next ones. `next`: the first position to look at; set to the one behind the last. */
+static void find_taps(const struct dnn_plan *plan, const struct direct_phase *phase, int64_t *next,
+                      struct taps *taps) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param, c_group = p->c_model / p->groups;
+    const int64_t *param = plan->param, kh = param[DIRECT_KH], kw = param[DIRECT_KW];
+    const int64_t all = param[DIRECT_KD] * kh * kw;
+    int64_t ignored;
+    for (taps->n = 0; *next < all && taps->n < (int)COUNT(taps->offset); ++*next) {
+        const int64_t s = *next % kw, r = *next / kw % kh, plane = *next / kw / kh;
+        if (!direct_row(plan, phase->row, r, &ignored) ||
+            !direct_column(plan, phase->column, s, &ignored))
+            continue;
+        const int64_t row = param[DIRECT_KERNEL_ROW] + r, column = param[DIRECT_KERNEL_COLUMN] + s;
+        taps->offset[taps->n++] = (plane * p->kh + row) * p->kw + column;
+    }
+}
+
+/* Writes the weights between stored channels c and k, `step` floats apart. Zeros if c or k is padding, or if k < 0. */
+static void pack_taps(const struct dnn_plan *plan, const float *weight, const struct taps *taps,
+                      int64_t c, int64_t k, float *to, int64_t step) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t c_group = p->c_model / p->groups;
     const int c_model = dnn_model_channel(p->c_map, c);
     const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
-    const bool padding = c_model < 0 || k_model < 0;
-    const int64_t pair = p->transposed ? (int64_t)c_model * p->k_model + k_model
-                                       : k_model * c_group + c_model % c_group;
-    int64_t offset;
-    for (int64_t q = 0; q < param[DIRECT_KD] * param[DIRECT_KH]; q++) {
-        const int64_t r = q % param[DIRECT_KH],
-                      plane = pair * param[DIRECT_KD] + q / param[DIRECT_KH];
-        if (!direct_row(plan, phase->row, r, &offset)) continue;
-        for (int64_t s = 0; s < param[DIRECT_KW]; s++) {
-            if (!direct_column(plan, phase->column, s, &offset)) continue;
-            const int64_t row = param[DIRECT_KERNEL_ROW] + r;
-            const int64_t column = param[DIRECT_KERNEL_COLUMN] + s;
-            *to = padding ? 0 : weight[(plane * p->kh + row) * p->kw + column];
-            to += step;
-        }
-    }
+    const int64_t in_group = p->groups > 1 ? c_model % c_group : c_model;
+    const int64_t pair =
+        p->transposed ? (int64_t)c_model * p->k_model + k_model : k_model * c_group + in_group;
+    const float *from = weight + pair * plan->param[DIRECT_KD] * p->kh * p->kw;
+    if (c_model < 0 || k_model < 0)
+        for (int t = 0; t < taps->n; t++) to[t * step] = 0;
+    else
+        for (int t = 0; t < taps->n; t++) to[t * step] = from[taps->offset[t]];
 }
 
 /* Of quantized numbers: channels [c, c + 4). */
@@ -458,6 +471,25 @@ static int64_t find_channel(const struct dnn_problem *p, int64_t group, int64_t 
     return in_group < k_group ? group * k_group + in_group : -1;
 }
 
+/* Packs the weights of a phase between n channels of x from c on and a pair of output blocks, in the weight's own order. */
+static void pack_phase(const struct dnn_plan *plan, const float *weight,
+                       const struct direct_phase *phase, int64_t c, int64_t n, int64_t group,
+                       int64_t pair, float *to) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t width = 2 * p->lanes, inner = p->transposed ? width : n;
+    struct taps taps;
+    int64_t next = 0;
+    for (find_taps(plan, phase, &next, &taps); taps.n; find_taps(plan, phase, &next, &taps)) {
+        for (int64_t at = 0; at < n * width; at++) {
+            const int64_t i = p->transposed ? at / inner : at % inner;
+            const int64_t j = p->transposed ? at % inner : at / inner;
+            pack_taps(plan, weight, &taps, c + i, find_channel(p, group, pair * width + j),
+                      to + i * width + j, n * width);
+        }
+        to += taps.n * n * width;
+    }
+}
+
 /* Pack task: (group, pair, channel block of x), the last one fastest. The first one of a pair packs the pair's sums. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
@@ -476,15 +508,15 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
     for (int64_t f = 0; f < direct_phases(plan); f++) {
         const int64_t positions = phase[f].n_taps / param[DIRECT_C_BLOCKS];
         float *at = to + phase[f].weights + count_channels(plan, c_block) * positions * width;
+        if (unit == 1) {
+            pack_phase(plan, weight, &phase[f], c, n, group, pair, at);
+            continue;
+        }
         for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < width; j++) {
-                const int64_t k = find_channel(p, group, pair * width + j);
-                if (unit == 1)
-                    pack_channels(plan, weight, &phase[f], c + i, k, at + i * width + j, n * width);
-                else
-                    pack_quads(plan, (const int8_t *)weight, c + i * unit, k,
-                               (int8_t *)(at + i * width + j), n * width * unit);
-            }
+            for (int64_t j = 0; j < width; j++)
+                pack_quads(plan, (const int8_t *)weight, c + i * unit,
+                           find_channel(p, group, pair * width + j), (int8_t *)(at + i * width + j),
+                           n * width * unit);
     }
 }
 

@@ -379,6 +379,9 @@ static void report_choice(struct build *b, const struct sol_candidate *candidate
                  p->kh, p->kw, p->sh, p->c, p->k, p->h, p->w, p->groups);
 }
 
+/* All cores, from memory to memory. A program that trains packs the weights again at each call. */
+static const double pack_bytes_per_s = 8e9;
+
 /* Fills candidate[] with each implementation's answer, and plans[] with the plans of those that accept: cheapest first, at
  * equal cost in the list's order; in deterministic mode in the list's order. Returns the number of plans. */
 static int find_plans(const struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
@@ -390,6 +393,8 @@ static int find_plans(const struct build *b, const struct dnn_problem *p, const 
         if (candidate[i].refusal) continue;
         struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = *p};
         impl->plan(&plan);
+        if (ir_has_backward(b->plan->model))
+            plan.cost += (double)plan.packed_size / pack_bytes_per_s;
         candidate[i].seconds = plan.cost;
         int at = n++;
         for (; !is_deterministic(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)

@@ -15,6 +15,7 @@
 #include "dnn/list.h"
 
 #include <math.h>
+#include <string.h>
 
 /*
  * Cost model for cores of 3 GHz with 1 MiB of L2; bench/winograd.c measures the ratios. All threads together read the weights
@@ -166,21 +167,49 @@ static void make_g(int64_t out, double g[6][3]) {
     g[n][2] = 1;
 }
 
-/* Transforms one 3x3 kernel in double, so that U is rounded only once. The points of u are `step` floats apart. */
-static void transform_weight(int in, double g[6][3], const float *weight, float *u, int64_t step) {
-    double half[6][3];
+/* Transforms some 3x3 kernels in double, so that U is rounded only once. Each point has a row of `width` floats in u. The loops over
+ * kernels are short and of a known length, so that compilers use vectors. */
+enum { KERNELS = 8, MAX_WIDTH = 32 };
+static void transform_weights(int in, double g[6][3], const float *const *weight, float *u,
+                              int64_t width) {
+    double half[6][3][KERNELS], w[9][KERNELS];
+    for (int t = 0; t < 9; t++)
+        for (int k = 0; k < KERNELS; k++) w[t][k] = weight[k][t];
     for (int i = 0; i < in; i++)
         for (int s = 0; s < 3; s++)
-            half[i][s] = g[i][0] * weight[s] + g[i][1] * weight[3 + s] + g[i][2] * weight[6 + s];
+            for (int k = 0; k < KERNELS; k++)
+                half[i][s][k] = g[i][0] * w[s][k] + g[i][1] * w[3 + s][k] + g[i][2] * w[6 + s][k];
     for (int i = 0; i < in; i++)
         for (int j = 0; j < in; j++)
-            u[(i * in + j) * step] =
-                (float)(half[i][0] * g[j][0] + half[i][1] * g[j][1] + half[i][2] * g[j][2]);
+            for (int k = 0; k < KERNELS; k++)
+                u[(i * in + j) * width + k] =
+                    (float)(half[i][0][k] * g[j][0] + half[i][1][k] * g[j][1] +
+                            half[i][2][k] * g[j][2]);
 }
 
 /* Channel of the model, or -1 for padding. Beyond the last stored channel, in a half empty k pair, is padding too. */
 static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
     return stored < n_stored ? dnn_model_channel(map, stored) : -1;
+}
+
+/* Transforms the kernels between stored channel c and the outputs of a pair. Their points are `step` floats apart: so whole rows are
+ * copied there. */
+static void pack_channel(const struct dnn_plan *plan, double g[6][3], const float *weight,
+                         int64_t c, int64_t pair, float *to, int64_t step) {
+    static const float zero[9];
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t width = 2 * p->lanes, c_model = model_channel(p->c_map, c, p->c);
+    float u[36 * MAX_WIDTH];
+    for (int64_t j = 0; j < width; j += KERNELS) {
+        const float *kernel[KERNELS];
+        for (int64_t i = 0; i < KERNELS; i++) {
+            const int64_t k = model_channel(p->k_map, pair * width + j + i, p->k);
+            kernel[i] = c_model < 0 || k < 0 ? zero : weight + (k * p->c_model + c_model) * 9;
+        }
+        transform_weights((int)plan->param[WINOGRAD_OUT] + 2, g, kernel, u + j, width);
+    }
+    for (int64_t i = 0; i < n_points(plan); i++)
+        memcpy(to + i * step, u + i * width, (size_t)width * sizeof *u);
 }
 
 /* Pack task: (k pair, c block), the last one fastest. */
@@ -189,18 +218,11 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
     const int64_t step = (int64_t)problem->c * 2 * lanes;
     const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
-    const int in = (int)plan->param[WINOGRAD_OUT] + 2;
-    const float zero[9] = {0};
     double g[6][3];
     make_g(plan->param[WINOGRAD_OUT], g);
     float *u = packed + pair * n_points(plan) * step + c_begin * 2 * lanes;
     for (int64_t i = 0; i < lanes; i++)
-        for (int64_t j = 0; j < 2 * lanes; j++) {
-            int64_t c = model_channel(problem->c_map, c_begin + i, problem->c);
-            int64_t k = model_channel(problem->k_map, pair * 2 * lanes + j, problem->k);
-            const float *from = c < 0 || k < 0 ? zero : weight + (k * problem->c_model + c) * 9;
-            transform_weight(in, g, from, u + i * 2 * lanes + j, step);
-        }
+        pack_channel(plan, g, weight, c_begin + i, pair, u + i * 2 * lanes, step);
 }
 
 /* ---- Run ---- */
