@@ -19,20 +19,8 @@
 
 /* ---- Plain loops ---- */
 
-#define REAL float
-#define REAL_EXP expf
-#define REAL_TANH tanhf
-#define RECURRENT_PLAIN run_f32
-#include "dnn/recurrent_plain.h"
-#undef REAL
-#undef REAL_EXP
-#undef REAL_TANH
-#undef RECURRENT_PLAIN
-#define REAL double
-#define REAL_EXP exp
-#define REAL_TANH tanh
-#define RECURRENT_PLAIN run_f64
-#include "dnn/recurrent_plain.h"
+#define RECURRENT_LOOPS "dnn/recurrent_plain.h"
+#include "dnn/recurrent_reals.h"
 
 void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
                         int64_t n) {
@@ -43,7 +31,7 @@ void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64
 void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
                              void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
-    int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? run_f64 : run_f32)(ptr, arg, begin, end);
+    int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_LENGTHS], bad - 1);
 }
 

@@ -20,25 +20,13 @@
 
 /* ---- Plain loops ---- */
 
-#define REAL float
-#define REAL_EXP expf
-#define REAL_TANH tanhf
-#define RECURRENT_PLAIN grad_f32
-#include "dnn/recurrent_grad_plain.h"
-#undef REAL
-#undef REAL_EXP
-#undef REAL_TANH
-#undef RECURRENT_PLAIN
-#define REAL double
-#define REAL_EXP exp
-#define REAL_TANH tanh
-#define RECURRENT_PLAIN grad_f64
-#include "dnn/recurrent_grad_plain.h"
+#define RECURRENT_LOOPS "dnn/recurrent_grad_plain.h"
+#include "dnn/recurrent_reals.h"
 
 void dnn_recurrent_grad_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
                                   void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
-    const int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? grad_f64 : grad_f32)(ptr, arg, begin, end);
+    const int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_GRAD_LENGTHS], bad - 1);
 }
 

@@ -12,15 +12,8 @@
  */
 #include "dnn/list.h"
 #include "dnn/recurrent_grad.h"
+#include "dnn/recurrent_product.h"
 #include "dnn/simd_math.h"
-
-/* ROWS * VECTORS sums must fit into the registers together with a value of g per row and a weight. */
-#if REGISTERS == 32
-#define ROWS 6
-#else
-#define ROWS 3
-#endif
-enum { VECTORS = 4 };
 
 /* A vector of units: `n` of them from `unit` on, of `units`. */
 struct place {
@@ -126,28 +119,6 @@ static void finish_row(int64_t kind, const struct place *tile, const struct recu
 
 /* ---- The product ---- */
 
-INLINE void add_products(int rows, int64_t inner, const float *weight,
-                         const struct recurrent_grad_row *row, vec (*sum)[VECTORS]) {
-    const float *g[ROWS];
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        g[i] = row[i].after;
-        UNROLL
-        for (int v = 0; v < VECTORS; v++) sum[i][v] = (vec){0};
-    }
-    for (int64_t k = 0; k < inner; k++, weight += VECTORS * LANES) {
-        vec x[ROWS];
-        UNROLL
-        for (int i = 0; i < rows; i++) x[i] = vec_set(g[i][k]);
-        UNROLL
-        for (int v = 0; v < VECTORS; v++) {
-            const vec w = vec_load(weight + v * LANES);
-            UNROLL
-            for (int i = 0; i < rows; i++) sum[i][v] += x[i] * w;
-        }
-    }
-}
-
 typedef void multiply_fn(int64_t kind, const struct place *tile, int64_t inner, const float *weight,
                          const struct recurrent_grad_row *row);
 
@@ -155,7 +126,10 @@ typedef void multiply_fn(int64_t kind, const struct place *tile, int64_t inner, 
     static void multiply##rows(int64_t kind, const struct place *tile, int64_t inner,            \
                                const float *weight, const struct recurrent_grad_row *row) {      \
         vec sum[ROWS][VECTORS];                                                                  \
-        add_products(rows, inner, weight, row, sum);                                             \
+        const float *g[ROWS];                                                                    \
+        UNROLL                                                                                   \
+        for (int i = 0; i < rows; i++) g[i] = row[i].after;                                      \
+        multiply_tile(rows, VECTORS, inner, weight, g, sum);                                     \
         for (int i = 0; i < rows; i++) finish_row(kind, tile, row + i, sum[i]);                  \
     }
 SIMD_UP_TO(ROWS, MULTIPLY)

@@ -3,22 +3,14 @@
  *
  *   recurrent.c, run_task -> dnn_recurrent -> compute_rows: products, then the cell of its kind
  *
- * A tile loops over the units of the state before, with a vector of sums per row and vector of the tile. All sums stay in
- * registers, and a weight that was loaded is used for all rows. Then x is added and the functions of the gates are applied.
+ * A tile loops over the units of the state before (recurrent_product.h). Then x is added and the functions of the gates are applied.
  *
  * Invariant: it accesses nothing outside of the tensors: the last tile's vectors of x, bias and y are loaded and stored in part.
  */
 #include "dnn/list.h"
 #include "dnn/recurrent.h"
+#include "dnn/recurrent_product.h"
 #include "dnn/simd_math.h"
-
-/* ROWS * VECTORS sums must fit into the registers together with a state per row and a weight. */
-#if REGISTERS == 32
-#define ROWS 6
-#else
-#define ROWS 3
-#endif
-enum { VECTORS = 4 };
 
 /* ---- Cells ---- */
 
@@ -66,28 +58,6 @@ INLINE void finish_simple(const struct place *at, const struct recurrent_row *ro
 
 /* ---- The product ---- */
 
-INLINE void add_products(int rows, int vectors, int64_t units, const float *weight,
-                         const struct recurrent_row *row, vec (*sum)[VECTORS]) {
-    const float *h[ROWS];
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        h[i] = row[i].h;
-        UNROLL
-        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
-    }
-    for (int64_t k = 0; k < units; k++, weight += vectors * LANES) {
-        vec x[ROWS];
-        UNROLL
-        for (int i = 0; i < rows; i++) x[i] = vec_set(h[i][k]);
-        UNROLL
-        for (int v = 0; v < vectors; v++) {
-            const vec w = vec_load(weight + v * LANES);
-            UNROLL
-            for (int i = 0; i < rows; i++) sum[i][v] += x[i] * w;
-        }
-    }
-}
-
 /* The functions of gates are no part of the unrolled code, as there is a copy of it for each number of rows. */
 static void finish_row(int64_t kind, const struct place *at, const float *bias,
                        const struct recurrent_row *row, const vec *sum) {
@@ -99,7 +69,10 @@ static void finish_row(int64_t kind, const struct place *at, const float *bias,
 INLINE void compute_rows(int rows, int vectors, int64_t kind, const struct place *at,
                          const float *weight, const float *bias, const struct recurrent_row *row) {
     vec sum[ROWS][VECTORS];
-    add_products(rows, vectors, at->units, weight, row, sum);
+    const float *h[ROWS];
+    UNROLL
+    for (int i = 0; i < rows; i++) h[i] = row[i].h;
+    multiply_tile(rows, vectors, at->units, weight, h, sum);
     for (int i = 0; i < rows; i++) finish_row(kind, at, bias, row + i, sum[i]);
 }
 

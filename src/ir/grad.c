@@ -89,22 +89,26 @@ static bool passes_gradients(const struct layer *l) {
     return layer_infos[l->kind].grad != grad_none;
 }
 
+static bool wants_any(const struct gradients *s, const struct layer *l) {
+    for (int k = 0; k < l->n_in; k++)
+        if (s->wants[l->in[k]->id]) return true;
+    return false;
+}
+
 /* A tensor wants a gradient if it is one of x, or if it is computed from one that wants a gradient, and is a float. */
 static void find_wanting(struct gradients *s, int n_x, struct tensor *const *x) {
     for (int i = 0; i < n_x; i++) s->wants[x[i]->id] = true;
     for (int i = 0; i < s->m->layers.n; i++) {
         const struct layer *l = s->m->layers.at[i];
-        bool wants = false;
-        for (int k = 0; k < l->n_in; k++) wants = wants || s->wants[l->in[k]->id];
-        for (int k = 0; k < l->n_out && passes_gradients(l); k++)
-            if (wants && is_float(l->out[k])) s->wants[l->out[k]->id] = true;
+        const bool wants = passes_gradients(l) && wants_any(s, l);
+        for (int k = 0; wants && k < l->n_out; k++)
+            if (is_float(l->out[k])) s->wants[l->out[k]->id] = true;
     }
 }
 
 /* Gives each input of the layer its gradient, if the output has one. */
 static void visit(struct gradients *s, const struct layer *l) {
-    bool wants = false;
-    for (int k = 0; k < l->n_in; k++) wants = wants || s->wants[l->in[k]->id];
+    const bool wants = wants_any(s, l);
     struct rule r = {.m = s->m, .layer = l, .y = l->out[0], .state = s};
     for (int k = 0; wants && k < l->n_out && !s->status; k++) {
         r.y = l->out[k];
@@ -113,8 +117,7 @@ static void visit(struct gradients *s, const struct layer *l) {
     }
 }
 
-static enum sol_status check_seeds(const struct model *m, int n_y, struct tensor *const *y,
-                                   struct tensor *const *dy) {
+static enum sol_status check_seeds(int n_y, struct tensor *const *y, struct tensor *const *dy) {
     for (int i = 0; i < n_y; i++)
         if (!is_float(y[i]) || y[i]->dtype != dy[i]->dtype || !ir_same_shape(y[i], dy[i], -1))
             return fail(
@@ -123,7 +126,6 @@ static enum sol_status check_seeds(const struct model *m, int n_y, struct tensor
                 "float type and shape",
                 i, size_dtype_name(y[i]->dtype), SHAPE_TEXT(y[i]), size_dtype_name(dy[i]->dtype),
                 SHAPE_TEXT(dy[i]));
-    (void)m;
     return SOL_OK;
 }
 
@@ -140,7 +142,7 @@ enum sol_status ir_gradients(struct model *m, int n_y, struct tensor *const *y,
                              struct tensor **dx) {
     const int n_layers = m->layers.n, n_tensors = m->n_tensors;
     struct gradients s = {.m = m};
-    TRY(check_seeds(m, n_y, y, dy));
+    TRY(check_seeds(n_y, y, dy));
     TRY(check_targets(n_x, x));
     s.wants = ARENA_ARRAY(m->arena, bool, n_tensors + 1);
     s.parts = arena_alloc(m->arena, sizeof *s.parts * (size_t)(n_tensors + 1));

@@ -102,15 +102,6 @@ void grad_scatter_sum(struct rule *r) {
 
 /* ---- Resampling, as a product with a matrix ---- */
 
-/* The positions 0 .. n-1. */
-static struct tensor *positions(struct rule *r, struct size n, enum sol_dtype dtype) {
-    struct attr attr = ir_default_attr();
-    attr.n_shape = 1;
-    attr.shape[0] = n;
-    attr.dtype = dtype;
-    return make_layer(r->m, LAYER_arange, 0, NULL, &attr, NULL);
-}
-
 /* matrix[i, h] is the weight of x[h] in y[i]. */
 static struct tensor *matrix(struct rule *r, struct tensor *index, struct tensor *weight,
                              struct size n) {
@@ -118,7 +109,8 @@ static struct tensor *matrix(struct rule *r, struct tensor *index, struct tensor
     static const int64_t taps = 0;
     index = make_reshape(r->m, index, 3, dim);
     weight = make_reshape(r->m, weight, 3, dim);
-    struct tensor *hits = index ? BINARY(equal, index, positions(r, n, index->dtype)) : NULL;
+    struct tensor *hits =
+        index ? BINARY(equal, index, make_positions(r->m, index->dtype, 1, 0, n)) : NULL;
     return make_reduce(r->m, LAYER_sum, WHERE(hits, weight, NUM(0)), 1, &taps, false, NULL);
 }
 

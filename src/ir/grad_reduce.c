@@ -33,19 +33,13 @@ static void share_extreme(struct rule *r, struct tensor *x, struct tensor *y) {
 
 /* strict: the first extreme along the only axis has all of dy. */
 static void give_first(struct rule *r) {
-    struct attr at = ir_default_attr(), line = ir_default_attr();
-    struct size dim[SOL_MAX_RANK];
+    struct attr at = ir_default_attr();
     at.axis = r->layer->attr.axes[0];
     at.keepdim = true;
-    for (int d = 0; d < X->rank; d++) dim[d] = size_const(1);
-    dim[at.axis] = line.shape[0] = X->dim[at.axis];
-    line.n_shape = 1;
-    line.dtype = SOL_I64;
     const bool is_max = r->layer->kind == LAYER_reduce_max;
     struct tensor *first =
         make_layer(r->m, is_max ? LAYER_argmax : LAYER_argmin, 1, &X, &at, r->layer->origin);
-    struct tensor *place =
-        make_reshape(r->m, make_layer(r->m, LAYER_arange, 0, NULL, &line, NULL), X->rank, dim);
+    struct tensor *place = make_positions(r->m, SOL_I64, X->rank, at.axis, X->dim[at.axis]);
     rule_give(r, 0, WHERE(BINARY(equal, place, first), rule_keep_axes(r, DY), NUM(0)));
 }
 

@@ -9,14 +9,8 @@
 
 /* start, start + step, .. as numbers of dy's type, along axis `axis` of the last two. */
 static struct tensor *line(struct rule *r, int axis, double start, double step, struct size n) {
-    struct attr attr = ir_default_attr();
-    const struct size one = size_const(1), dim[] = {axis ? one : n, axis ? n : one};
-    attr.n_shape = 1;
-    attr.shape[0] = n;
-    attr.dtype = DY->dtype;
-    struct tensor *at = make_layer(r->m, LAYER_arange, 0, NULL, &attr, NULL);
-    at = ADD(MUL(at, NUM(step)), NUM(start));
-    return at ? make_reshape(r->m, at, 2, dim) : NULL;
+    struct tensor *at = make_positions(r->m, DY->dtype, 2, axis, n);
+    return ADD(MUL(at, NUM(step)), NUM(start));
 }
 
 /* ---- Average pooling ---- */

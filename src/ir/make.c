@@ -1,6 +1,8 @@
 /* Adding layers to a model. */
 #include "ir/make.h"
 
+#include <float.h>
+
 struct tensor *make_layer(struct model *m, enum layer_kind kind, int n_in, struct tensor *const *in,
                           const struct attr *attr, const char *origin) {
     struct tensor *out;
@@ -55,6 +57,15 @@ struct tensor *make_permute(struct model *m, struct tensor *x, int n, const int6
     return make_layer(m, LAYER_permute, 1, &x, &attr, origin);
 }
 
+struct tensor *make_transpose(struct model *m, struct tensor *x, const char *origin) {
+    int64_t axes[SOL_MAX_RANK];
+    if (!x) return NULL;
+    for (int d = 0; d < x->rank; d++) axes[d] = d;
+    axes[x->rank - 1] = x->rank - 2;
+    axes[x->rank - 2] = x->rank - 1;
+    return make_permute(m, x, x->rank, axes, origin);
+}
+
 struct tensor *make_slice(struct model *m, struct tensor *x, int axis, int64_t start, int64_t step,
                           struct size n, const char *origin) {
     struct attr attr = ir_default_attr();
@@ -88,6 +99,23 @@ struct tensor *make_repeat(struct model *m, struct tensor *x, int64_t n, const c
     x = make_reshape(m, x, 2, (struct size[]){k, size_const(1)});
     x = make_layer(m, LAYER_expand, 1, &x, &attr, origin);
     return x ? make_reshape(m, x, 1, &all) : NULL;
+}
+
+struct tensor *make_positions(struct model *m, enum sol_dtype dtype, int rank, int64_t axis,
+                              struct size n) {
+    struct attr attr = ir_default_attr();
+    struct size dim[SOL_MAX_RANK];
+    for (int d = 0; d < rank; d++) dim[d] = size_const(1);
+    dim[axis] = attr.shape[0] = n;
+    attr.n_shape = 1;
+    attr.dtype = dtype;
+    struct tensor *at = make_layer(m, LAYER_arange, 0, NULL, &attr, NULL);
+    return at && rank > 1 ? make_reshape(m, at, rank, dim) : at;
+}
+
+/* f16 and bf16 are computed as f32 (pass/widen.c). */
+double make_largest(const struct tensor *x) {
+    return x->dtype == SOL_F64 ? DBL_MAX : (double)FLT_MAX;
 }
 
 struct tensor *make_cast(struct model *m, struct tensor *x, enum sol_dtype dtype) {

@@ -26,6 +26,8 @@ struct tensor *make_reduce(struct model *m, enum layer_kind kind, struct tensor 
 struct tensor *make_reshape(struct model *m, struct tensor *x, int rank, const struct size *dim);
 struct tensor *make_permute(struct model *m, struct tensor *x, int n, const int64_t *axes,
                             const char *origin);
+/* Exchanges the last two dims. */
+struct tensor *make_transpose(struct model *m, struct tensor *x, const char *origin);
 /* x itself if it has this shape. */
 struct tensor *make_expand(struct model *m, struct tensor *x, int rank, const struct size *dim,
                            const char *origin);
@@ -34,6 +36,11 @@ struct tensor *make_slice(struct model *m, struct tensor *x, int axis, int64_t s
                           struct size n, const char *origin);
 /* [k] -> [k*n]: each value n times. */
 struct tensor *make_repeat(struct model *m, struct tensor *x, int64_t n, const char *origin);
+/* The positions 0, 1, .. along dim `axis` of n values; the other dims of `rank` are 1. */
+struct tensor *make_positions(struct model *m, enum sol_dtype dtype, int rank, int64_t axis,
+                              struct size n);
+/* The largest finite number of x's type. */
+double make_largest(const struct tensor *x);
 struct tensor *make_cast(struct model *m, struct tensor *x, enum sol_dtype dtype);
 
 /* ---- ir/make_attention.c ---- */

@@ -8,7 +8,6 @@
  */
 #include "ir/make.h"
 
-#include <float.h>
 #include <math.h>
 
 /* Divides dim `rank - 3` into `groups` and the rest; a dim of 1 becomes two. Tensors without this dim stay. */
@@ -21,17 +20,6 @@ static struct tensor *split_heads(struct model *m, struct tensor *t, int64_t gro
     dim[at] = size_const(heads == 1 ? 1 : groups);
     dim[at + 1] = size_const(heads == 1 ? 1 : heads / groups);
     return make_reshape(m, t, t->rank + 1, dim);
-}
-
-/* Exchanges the last two dims. */
-static struct tensor *transpose(struct model *m, const struct layer *l, struct tensor *x) {
-    struct attr attr = ir_default_attr();
-    if (!x) return NULL;
-    attr.n_axes = x->rank;
-    for (int d = 0; d < x->rank; d++) attr.axes[d] = d;
-    attr.axes[x->rank - 1] = x->rank - 2;
-    attr.axes[x->rank - 2] = x->rank - 1;
-    return make_layer(m, LAYER_permute, 1, &x, &attr, l->origin);
 }
 
 /* cap * tanh(x / cap) stays between -cap and cap; 0: no limit. */
@@ -49,18 +37,13 @@ static struct tensor *hide_later(struct model *m, const struct layer *l, struct 
     return l->attr.causal ? make_layer(m, LAYER_tril, 1, &x, &attr, l->origin) : x;
 }
 
-/* f16 and bf16 are computed as f32 (pass/widen.c). */
-static double largest(const struct tensor *x) {
-    return x->dtype == SOL_F64 ? DBL_MAX : (double)FLT_MAX;
-}
-
 /* Softmax over the last dim. The maximum is limited to a finite number and the sum to at least 1. A row of only -infinity then has
  * exponentials of 0, and 0 / 1 = 0; without the limits, of a strict layer, it has NaN. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum. */
 static struct tensor *row_softmax(struct model *m, const struct layer *l, struct tensor *x) {
     if (!x) return NULL;
     const int64_t last = x->rank - 1;
     struct tensor *top = make_reduce(m, LAYER_reduce_max, x, 1, &last, true, l->origin);
-    if (!l->attr.strict) top = make_with(m, LAYER_maximum, top, -largest(x), l->origin);
+    if (!l->attr.strict) top = make_with(m, LAYER_maximum, top, -make_largest(x), l->origin);
     struct tensor *e =
         make_unary(m, LAYER_exp, make_binary(m, LAYER_sub, x, top, l->origin), l->origin);
     struct tensor *total = make_reduce(m, LAYER_sum, e, 1, &last, true, l->origin);
@@ -91,7 +74,8 @@ void make_attention_weights(struct model *m, const struct layer *l, struct atten
     struct tensor *in[4] = {NULL};
     take_inputs(m, l, in);
     a->q = in[0], a->k = in[1], a->v = in[2], a->mask = in[3];
-    struct tensor *scores = make_binary(m, LAYER_matmul, in[0], transpose(m, l, in[1]), l->origin);
+    struct tensor *scores =
+        make_binary(m, LAYER_matmul, in[0], make_transpose(m, in[1], l->origin), l->origin);
     if (l->attr.scale != 1) scores = make_with(m, LAYER_mul, scores, l->attr.scale, l->origin);
     a->scores = scores = cap(m, l, scores);
     if (l->n_in > 3) scores = apply_mask(m, l, scores, in[3]);

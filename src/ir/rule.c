@@ -96,12 +96,7 @@ struct tensor *rule_count(struct rule *r, const struct tensor *x, int n, const i
 }
 
 struct tensor *rule_transpose(struct rule *r, struct tensor *x) {
-    int64_t axes[SOL_MAX_RANK];
-    if (!x) return NULL;
-    for (int d = 0; d < x->rank; d++) axes[d] = d;
-    axes[x->rank - 1] = x->rank - 2;
-    axes[x->rank - 2] = x->rank - 1;
-    return make_permute(r->m, x, x->rank, axes, r->layer->origin);
+    return make_transpose(r->m, x, r->layer->origin);
 }
 
 /* The padding behind, and at the end of the result, with which a transposed convolution of `dy` has the size of x: windows that do

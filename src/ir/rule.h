@@ -7,7 +7,7 @@
  * one. It is written with layers, so passes, fusion and all devices serve the backward part, too. The formulas, and the choices where
  * a function has a kink, are PyTorch's (tools/autograd/derivatives.yaml and the kernels that it names).
  *
- *   grad_point.c: pointwise layers      rule_reduce.c: reductions, softmax     grad_norm.c: norms
+ *   grad_point.c: pointwise layers      grad_reduce.c: reductions, softmax     grad_norm.c: norms
  *   grad_product.c: products            grad_window.c: pooling                 grad_move.c: layers that move values
  *   grad_recurrent.c: recurrent layers
  */

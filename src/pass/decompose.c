@@ -11,8 +11,6 @@
  */
 #include "pass/decompose.h"
 
-#include <float.h>
-
 /* ---- Helpers ---- */
 
 struct tensor *decompose_unary(struct model *m, const struct layer *l, enum layer_kind kind,
@@ -33,11 +31,6 @@ struct tensor *decompose_with(struct model *m, const struct layer *l, enum layer
 struct tensor *decompose_reduce(struct model *m, const struct layer *l, enum layer_kind kind,
                                 struct tensor *x, int n, const int64_t *axes, bool keepdim) {
     return make_reduce(m, kind, x, n, axes, keepdim, l->origin);
-}
-
-/* f16 and bf16 are computed as f32 (pass/widen.c). */
-double decompose_largest(const struct tensor *x) {
-    return x->dtype == SOL_F64 ? DBL_MAX : (double)FLT_MAX;
 }
 
 /* ---- Batch norm ---- */
@@ -104,18 +97,6 @@ static struct tensor *find_nan(struct model *m, struct tensor *x) {
     return make_layer(m, LAYER_bit_not, 1, &same, NULL, NULL);
 }
 
-/* The positions 0, 1, .. along an axis, in a shape that broadcasts with x: as many to a vector as floats. */
-static struct tensor *positions(struct model *m, const struct tensor *x, int64_t axis) {
-    struct attr attr = ir_default_attr();
-    struct size dim[SOL_MAX_RANK];
-    for (int d = 0; d < x->rank; d++) dim[d] = size_const(1);
-    dim[axis] = attr.shape[0] = x->dim[axis];
-    attr.n_shape = 1;
-    attr.dtype = SOL_I32;
-    struct tensor *at = make_layer(m, LAYER_arange, 0, NULL, &attr, NULL);
-    return at ? make_reshape(m, at, x->rank, dim) : NULL;
-}
-
 /*
  * argmax(x) -> the least position where x is its maximum, or NaN. If a value is NaN, the maximum is NaN and equals
  * nothing, so the first NaN is found.
@@ -127,7 +108,8 @@ static struct tensor *decompose_extreme(struct model *m, const struct layer *l) 
     struct tensor *found = make_binary(m, LAYER_equal, x, top, l->origin);
     if (size_family(x->dtype) == FAMILY_FLOAT && found)
         found = make_binary(m, LAYER_bit_or, found, find_nan(m, x), l->origin);
-    struct tensor *at[3] = {found, positions(m, x, l->attr.axis),
+    struct tensor *at[3] = {found,
+                            make_positions(m, SOL_I32, x->rank, l->attr.axis, x->dim[l->attr.axis]),
                             make_scalar(m, SOL_I32, INT32_MAX)};
     struct tensor *first = make_layer(m, LAYER_where, 3, at, NULL, l->origin);
     struct tensor *index = first ? reduce_axis(m, l, LAYER_reduce_min, first) : NULL;

@@ -49,7 +49,5 @@ struct tensor *decompose_with(struct model *m, const struct layer *l, enum layer
 /* A reduction over `n` axes. */
 struct tensor *decompose_reduce(struct model *m, const struct layer *l, enum layer_kind kind,
                                 struct tensor *x, int n, const int64_t *axes, bool keepdim);
-/* The largest finite number of x's type. */
-double decompose_largest(const struct tensor *x);
 
 #endif

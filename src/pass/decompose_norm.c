@@ -185,7 +185,7 @@ struct tensor *decompose_norm(struct model *m, const struct layer *l) {
 struct tensor *decompose_logsumexp(struct model *m, const struct layer *l) {
     const struct attr *a = &l->attr;
     struct attr finite = ir_default_attr();
-    finite.max = decompose_largest(l->in[0]), finite.min = -finite.max;
+    finite.max = make_largest(l->in[0]), finite.min = -finite.max;
     struct tensor *top =
         decompose_reduce(m, l, LAYER_reduce_max, l->in[0], a->n_axes, a->axes, true);
     top = make_layer(m, LAYER_clamp, 1, &top, &finite, l->origin);

@@ -143,20 +143,12 @@ static void make_problem(struct random *r, const struct dnn_isa *isa, struct tes
 
 /* ---- Tensors ---- */
 
-static int64_t locate(int lanes, bool plain, int64_t pixels, int64_t channel, int64_t pixel) {
-    if (plain) return channel * pixels + pixel;
-    return (channel / lanes * pixels + pixel) * lanes + channel % lanes;
-}
-
 /* Samples with NaN between them, and zeros in padding. */
 static float *new_images(struct random *r, const struct test *t, int channels, const int *map,
                          bool plain, int64_t pixels, int64_t stride, int64_t size) {
     float *at = new_floats(size, NAN);
-    for (int64_t n = 0; n < t->batch; n++)
-        for (int64_t c = 0; c < channels; c++)
-            for (int64_t i = 0; i < pixels; i++)
-                at[n * stride + locate(t->p.lanes, plain, pixels, c, i)] =
-                    map && map[c] < 0 ? 0 : random_float(r, -1, 1);
+    const struct images images = {t->batch, stride, pixels, channels, t->p.lanes, map, plain};
+    fill_images(r, &images, at);
     return at;
 }
 
@@ -194,8 +186,8 @@ static double sum_pixels(const struct test *t, int64_t k, int64_t c, int r, int 
             if (row < 0 || row >= p->h || column < 0 || column >= p->w) continue;
             const double product =
                 (double)t->x[n * t->x_stride +
-                             locate(p->lanes, p->x_plain, in, c, row * p->w + column)] *
-                (double)t->dy[n * t->dy_stride + locate(p->lanes, p->y_plain, out, k, i)];
+                             locate_pixel(p->lanes, p->x_plain, in, c, row * p->w + column)] *
+                (double)t->dy[n * t->dy_stride + locate_pixel(p->lanes, p->y_plain, out, k, i)];
             sum += product, *squares += product * product;
         }
     return sum;

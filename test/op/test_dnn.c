@@ -314,23 +314,14 @@ static float *new_random(struct random *r, struct data *d, int64_t n, int place)
     return at;
 }
 
-/* Offset of a stored channel's pixel inside an image. */
-static int64_t locate(int lanes, bool plain, int64_t pixels, int channel, int64_t pixel) {
-    if (plain) return channel * pixels + pixel;
-    return (channel / lanes * pixels + pixel) * lanes + channel % lanes;
-}
-
 /* Samples of `channels` x `pixels`: random values, 0 in pad lanes, NaN in the gaps between
  * samples. */
 static float *new_images(struct random *r, struct data *d, const struct job *j, int channels,
                          const int *map, bool plain, int64_t pixels, int64_t gap) {
     int64_t stride = channels * pixels + gap, n = j->batch ? j->batch * stride - gap : 0;
     float *at = new_floats(d, n, plain ? j->place : 0, NAN);
-    for (int64_t i = 0; i < j->batch; i++)
-        for (int c = 0; c < channels; c++)
-            for (int64_t p = 0; p < pixels; p++)
-                at[i * stride + locate(j->p.lanes, plain, pixels, c, p)] =
-                    map && map[c] < 0 ? 0 : random_float(r, -1, 1);
+    const struct images images = {j->batch, stride, pixels, channels, j->p.lanes, map, plain};
+    fill_images(r, &images, at);
     return at;
 }
 
@@ -397,8 +388,8 @@ static double read_x(const struct job *j, const struct data *d, int64_t n, int c
     if (plane < 0 || (p->kd && plane >= p->d)) return 0;
     if (row < 0 || row >= p->h || col < 0 || col >= p->w) return 0;
     const float *image = d->x + n * (p->c * pixels + j->x_gap);
-    double v =
-        (double)image[locate(p->lanes, p->x_plain, pixels, c, (plane * p->h + row) * p->w + col)];
+    double v = (double)
+        image[locate_pixel(p->lanes, p->x_plain, pixels, c, (plane * p->h + row) * p->w + col)];
     return p->prologue ? fmax(v * d->scale[c] + d->shift[c], (double)p->prologue_min) : v;
 }
 
@@ -460,7 +451,8 @@ static void compute_expected(const struct job *j, struct data *d) {
                 int model = p->k_map ? p->k_map[k] : k;
                 if (model < 0) continue; /* pad lanes hold 0 */
                 double v = sum_products(j, d, n, model, i, &d->scale_of_y);
-                int64_t at = n * residual_stride + locate(p->lanes, p->residual_plain, out, k, i);
+                int64_t at =
+                    n * residual_stride + locate_pixel(p->lanes, p->residual_plain, out, k, i);
                 if (p->bias) v += (double)d->bias[k];
                 if (p->residual) v += (double)d->residual[at];
                 d->scale_of_y = fmax(d->scale_of_y, fabs(v));
@@ -545,7 +537,7 @@ static double measure_error(const struct job *j, const struct data *d) {
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < out; i++) {
-                double y = (double)d->y[n * stride + locate(p->lanes, p->y_plain, out, k, i)];
+                double y = (double)d->y[n * stride + locate_pixel(p->lanes, p->y_plain, out, k, i)];
                 double error = fabs(y - d->expected[(n * p->k + k) * out + i]);
                 bool padding = p->k_map && p->k_map[k] < 0;
                 if (padding && y != 0) return INFINITY;
@@ -621,7 +613,7 @@ static int64_t count_numbers(const struct job *j, const float *y) {
     for (int64_t n = 0; n < j->batch; n++)
         for (int k = 0; k < p->k; k++)
             for (int64_t i = 0; i < out && !(p->k_map && p->k_map[k] < 0); i++)
-                n_numbers += !isnan(y[n * stride + locate(p->lanes, p->y_plain, out, k, i)]);
+                n_numbers += !isnan(y[n * stride + locate_pixel(p->lanes, p->y_plain, out, k, i)]);
     return n_numbers;
 }
 

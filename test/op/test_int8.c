@@ -131,8 +131,7 @@ static void make_job(struct random *r, const struct dnn_isa *isa, const struct d
 static int64_t locate(const struct dnn_problem *p, bool plain, int64_t pixels, int channel,
                       int64_t pixel) {
     if (p->kind == DNN_LINEAR) return channel;
-    if (plain) return channel * pixels + pixel;
-    return (channel / p->lanes * pixels + pixel) * p->lanes + channel % p->lanes;
+    return locate_pixel(p->lanes, plain, pixels, channel, pixel);
 }
 
 static int32_t read_byte(enum sol_dtype type, const uint8_t *at) {

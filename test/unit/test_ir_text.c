@@ -141,12 +141,13 @@ static int add_layers(struct text *text, int number, const char *const *list, in
     return number;
 }
 
+static const struct {
+    const char *kind;
+    int gates;
+} kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
+
 /* Of two units, forwards and backwards, on parameters of their own. */
 static int add_recurrent(struct text *text, int n) {
-    static const struct {
-        const char *kind;
-        int gates;
-    } kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
     for (int i = 0; i < COUNT(kinds); i++, n += 5) {
         const int width = 2 * kinds[i].gates;
         const char *more = i == 2   ? arena_printf(&arena, " %%%d", n + 2)
@@ -163,10 +164,6 @@ static int add_recurrent(struct text *text, int n) {
 
 /* Their gradients: the same, and dy. */
 static int add_recurrent_grads(struct text *text, int n) {
-    static const struct {
-        const char *kind;
-        int gates;
-    } kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
     for (int i = 0; i < COUNT(kinds); i++, n += 5) {
         const int width = 2 * kinds[i].gates;
         const char *more = kinds[i].gates > 1 ? arena_printf(&arena, " %%%d", n + 3) : "";
