@@ -89,15 +89,39 @@ void grad_gather(struct rule *r) {
     rule_give(r, 0, rows);
 }
 
-/* Without batches, it takes each row of dy back. */
+/* Where each of the batches begins among the rows of all of them, or with `next` the batch behind it: [batches, 1]. */
+static struct tensor *batch_starts(struct rule *r, struct size batches, bool next) {
+    const struct size rows = DY->dim[r->layer->attr.axis],
+                      dim[] = {size_add(batches, size_const(1)), rows};
+    struct tensor *at = make_positions(r->m, SOL_I64, 1, 0, size_mul(dim[0], rows));
+    at = make_reshape(r->m, at, 2, dim);
+    at = make_slice(r->m, at, 1, 0, 1, size_const(1), r->layer->origin);
+    return make_slice(r->m, at, 0, next, 1, batches, r->layer->origin);
+}
+
+/* Rows of batches are numbered as those of one table; negative indices count from the next batch on. */
+static void take_from_batches(struct rule *r) {
+    const int axis = (int)r->layer->attr.axis, n = r->layer->in[1]->rank;
+    const struct size batches = ir_count(X, 0, axis), each[] = {batches, ir_count(X, axis, n)};
+    struct size rows[SOL_MAX_RANK] = {size_mul(batches, DY->dim[axis])};
+    for (int d = n; d < X->rank; d++) rows[1 + d - n] = X->dim[d];
+    struct tensor *index = make_reshape(r->m, r->layer->in[1], 2, each);
+    index = make_cast(r->m, index, SOL_I64);
+    struct tensor *start = batch_starts(r, batches, false), *zero = make_scalar(r->m, SOL_I64, 0);
+    if (r->layer->attr.wraps)
+        start = WHERE(BINARY(less, index, zero), batch_starts(r, batches, true), start);
+    struct tensor *in[] = {make_reshape(r->m, DY, 1 + X->rank - n, rows), ADD(index, start)};
+    struct tensor *dx = make_layer(r->m, LAYER_gather, 2, in, NULL, r->layer->origin);
+    rule_give(r, 0, make_reshape(r->m, dx, X->rank, X->dim));
+}
+
+/* It takes each row of dy back. */
 void grad_scatter_sum(struct rule *r) {
     struct attr attr = ir_default_attr();
+    struct tensor *in[] = {DY, r->layer->in[1]};
     attr.wraps = r->layer->attr.wraps;
-    if (r->layer->attr.axis) rule_refuse(r, "sums of rows in batches");
-    else
-        rule_give(r, 0,
-                  make_layer(r->m, LAYER_gather, 2, (struct tensor *[]){DY, r->layer->in[1]}, &attr,
-                             r->layer->origin));
+    if (r->layer->attr.axis) take_from_batches(r);
+    else rule_give(r, 0, make_layer(r->m, LAYER_gather, 2, in, &attr, r->layer->origin));
 }
 
 /* ---- Resampling, as a product with a matrix ---- */

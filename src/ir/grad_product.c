@@ -3,7 +3,7 @@
  *
  *   linear y = x W^T:   dx = dy W,             dW = dy^T x
  *   matmul y = a b:     da = dy b^T,           db = a^T dy
- *   conv y = x * w:     dx = conv_transpose(dy, w),   dw = conv_weight(x, dy)
+ *   conv y = x * w:     dx = conv_transpose(dy, w),   dw = conv_weight(x, dy);  volumes: see volume_input
  *
  * A transposed convolution is the gradient of a convolution by its input, and the other way round: both read the same weight.
  */
@@ -38,9 +38,51 @@ static void set_shape(struct attr *attr, const struct tensor *like) {
     for (int d = 0; d < like->rank; d++) attr->shape[d] = like->dim[d];
 }
 
+/* The products of the planes of dy with all planes of the kernel, as images: [n,k,e,i,j] -> [n*e,c*q,h,w] -> [n,c,q,e,h,w]. */
+static struct tensor *multiply_planes(struct rule *r) {
+    const struct size *x = X->dim, *w = WEIGHT->dim, *y = DY->dim, images = size_mul(y[0], y[2]);
+    const struct size shape[] = {images, size_mul(x[1], w[2]), x[3], x[4]};
+    struct attr attr = r->layer->attr;
+    attr.depth[0] = attr.depth[1] = 1, attr.depth[2] = attr.depth[3] = 0;
+    attr.n_shape = 4;
+    memcpy(attr.shape, shape, sizeof shape);
+    attr.factors = SOL_F32;
+    struct tensor *dy = make_permute(r->m, DY, 5, (int64_t[]){0, 2, 1, 3, 4}, r->layer->origin);
+    dy = make_reshape(r->m, dy, 4, (struct size[]){images, y[1], y[3], y[4]});
+    struct tensor *flat =
+        make_reshape(r->m, WEIGHT, 4, (struct size[]){w[0], size_mul(w[1], w[2]), w[3], w[4]});
+    struct tensor *t = make_layer(r->m, LAYER_conv_transpose, 2, (struct tensor *[]){dy, flat},
+                                  &attr, r->layer->origin);
+    t = make_reshape(r->m, t, 6, (struct size[]){y[0], y[2], x[1], w[2], x[3], x[4]});
+    return make_permute(r->m, t, 6, (int64_t[]){0, 2, 3, 1, 4, 5}, r->layer->origin);
+}
+
+/* The products with plane `tap` of the kernel, each at the plane of the padded x that it has read. */
+static struct tensor *place_planes(struct rule *r, struct tensor *products, int64_t tap) {
+    const struct size *x = X->dim, planes = DY->dim[2];
+    const int64_t *depth = r->layer->attr.depth;
+    struct attr attr = ir_default_attr();
+    attr.axis = 2;
+    attr.start = size_const(tap * depth[1]);
+    attr.step = depth[0];
+    attr.n_shape = 1;
+    attr.shape[0] = size_add(x[2], size_const(depth[2] + depth[3]));
+    struct tensor *part = make_slice(r->m, products, 2, tap, 1, size_const(1), r->layer->origin);
+    part = make_reshape(r->m, part, 5, (struct size[]){x[0], x[1], planes, x[3], x[4]});
+    return make_layer(r->m, LAYER_place, 1, &part, &attr, r->layer->origin);
+}
+
+/* The inverse of pass/decompose_volume.c: a transposed convolution of images, and sums of its planes. */
+static struct tensor *volume_input(struct rule *r) {
+    struct tensor *products = multiply_planes(r), *dx = place_planes(r, products, 0);
+    for (int64_t tap = 1; tap < size_value(WEIGHT->dim[2]); tap++)
+        dx = ADD(dx, place_planes(r, products, tap));
+    return make_slice(r->m, dx, 2, r->layer->attr.depth[2], 1, X->dim[2], r->layer->origin);
+}
+
 static struct tensor *conv_input(struct rule *r) {
     struct attr attr = r->layer->attr;
-    if (X->rank != 4) return rule_refuse(r, "a volume has no gradient by the input yet"), NULL;
+    if (X->rank != 4) return volume_input(r);
     set_shape(&attr, X);
     attr.factors = SOL_F32;
     return make_layer(r->m, LAYER_conv_transpose, 2, (struct tensor *[]){DY, WEIGHT}, &attr,

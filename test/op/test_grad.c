@@ -169,6 +169,7 @@ static void test_group(const char *name, uint64_t seed, int n) {
             refused++;
             snprintf(reason, sizeof reason, "%s", sol_error());
         }
+    CHECK(!refused || n_compared == before); /* a kind has gradients, or none at all */
     printf("%-18s %4d gradients, %d failures", name, n_compared - before,
            atomic_load(&check_failed) - failed);
     if (refused) printf("; %d models without: %s", refused, reason);

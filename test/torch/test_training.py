@@ -38,6 +38,13 @@ def cnn():
     )  # fmt: skip
 
 
+def volume():
+    return nn.Sequential(
+        nn.Conv3d(2, 4, (3, 2, 3), (2, 1, 1), (1, 0, 1), (1, 2, 1)), nn.ReLU(),
+        nn.Conv3d(4, 6, 2, padding=1, groups=2, bias=False), nn.Flatten(), nn.LazyLinear(3),
+    )  # fmt: skip
+
+
 def residual():
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), Block(8), nn.MaxPool2d(2), Block(8), nn.AdaptiveAvgPool2d(1),
@@ -45,7 +52,12 @@ def residual():
     )  # fmt: skip
 
 
-NETS = {"mlp": (mlp, [6]), "cnn": (cnn, [3, 9, 11]), "residual": (residual, [3, 10, 7])}
+NETS = {
+    "mlp": (mlp, [6]),
+    "cnn": (cnn, [3, 9, 11]),
+    "residual": (residual, [3, 10, 7]),
+    "volume": (volume, [2, 5, 6, 7]),
+}
 
 
 def make_pair(name):
