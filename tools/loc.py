@@ -57,7 +57,7 @@ FOLDERS = {
     "src/report": 400,
     "src/run": 3250,
     "test/deploy": 1660,
-    "test/fault": 130,
+    "test/fault": 180,
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 5040,
