@@ -469,12 +469,18 @@ def assert_trains_in_eager(model, x, reason):
     return optimized
 
 
-def test_dropout_of_other_kinds():
+def test_random_slopes():
+    net = nn.Sequential(nn.Linear(6, 6), nn.RReLU())
+    assert_trains_in_eager(net, torch.randn(4, 6), "rrelu in training mode")
+
+
+def test_a_new_probability_is_seen():
     net = nn.Sequential(nn.Linear(6, 6), nn.AlphaDropout(0.5))
-    optimized = assert_trains_in_eager(net, torch.randn(4, 6), "alpha_dropout in training mode")
+    optimized = sol.optimize(copy.deepcopy(net), sol.input([0, 6]))
+    step(optimized, torch.randn(4, 6))
     vars(optimized)["_original"][1].p = 0.0
     net[1].p = 0.0
-    net.zero_grad(), optimized.zero_grad()
+    optimized.zero_grad()
     assert_step(net, optimized, torch.randn(4, 6))
 
 

@@ -360,14 +360,14 @@ def _check_autocast(exported):
 
 def _remove_dropouts(exported, may_draw=False):
     """Removes dropouts that are off: they give their argument. Returns the graph's Memory: their example results have other
-    memory than the argument. Raises CannotCapture for a dropout that is on, unless it is a plain one and ``may_draw`` is set."""
+    memory than the argument. Raises CannotCapture for a dropout that is on, unless ``may_draw`` is set."""
     memory = Memory()
     for node in list(exported.graph.nodes):
         packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         if packet.rstrip("_") not in DROPOUTS or len(node.args) != 3:
             continue
         if node.args[2] is not False and node.args[1] != 0:
-            if may_draw and packet == "dropout":
+            if may_draw:
                 continue
             raise CannotCapture(f"{packet} in training mode")
         memory.join(node.meta["val"], node.args[0].meta["val"])

@@ -16,7 +16,7 @@ The other parts of the table:
     ops_type.py     element types, comparisons, logic      ops_order.py   sorts and scans
     ops_scatter.py  writes at computed positions           ops_window.py  convolutions with computed weights
     ops_bag.py      sums of embeddings                     ops_recurrent.py  LSTM, GRU, RNN
-    ops_quantized.py  integers that stand for floats
+    ops_quantized.py  integers that stand for floats       ops_random.py  dropout
 
 A new op is one row of a TABLE.
 """
@@ -35,6 +35,7 @@ from sol.pytorch import (
     ops_order,
     ops_product,
     ops_quantized,
+    ops_random,
     ops_recurrent,
     ops_resize,
     ops_sample,
@@ -187,19 +188,6 @@ def _clamp(b, x, min=None, max=None, out=None, strict=False):
 def _hardtanh(b, x, min_val=-1.0, max_val=1.0, out=None):
     """Unlike clamp, it has no gradient at its limits."""
     return _clamp(b, x, min_val, max_val, strict=True)
-
-
-def _dropout(b, x, p, train, out=None):
-    """x * mask, whose elements are 0 with the probability p, else 1 / (1 - p)."""
-    return _native_dropout(b, x, p, train)[0] if train and p else x
-
-
-def _native_dropout(b, x, p, train, out=None):
-    _needs(train is not False, "native_dropout that is off")
-    kept = b.layer("less_equal", float(p), b.random(x.shape))
-    factor = 1 / (1 - p) if p < 1 else 0.0
-    mask = b.layer("where", kept, b.value(factor, x.dtype), b.value(0.0, x.dtype))
-    return b.layer("mul", x, mask), kept
 
 
 def _leaky_relu(b, x, negative_slope=0.01, out=None):
@@ -478,8 +466,6 @@ TABLE = {
     "addmm.default": _addmm,
     "baddbmm.default": _baddbmm,
     "relu.default": _unary("relu"),
-    "dropout.default": _dropout,
-    "native_dropout.default": _native_dropout,
     "relu6.default": lambda b, x, out: _hardtanh(b, x, 0.0, 6.0),
     "hardtanh.default": _hardtanh,
     "clamp.default clamp.Tensor clip.default clip.Tensor": _clamp,
@@ -557,7 +543,7 @@ TABLE = {
 }
 
 for part in (
-    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_quantized, ops_recurrent,
+    ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_quantized, ops_random, ops_recurrent,
     ops_resize, ops_sample, ops_scatter, ops_shape, ops_type, ops_volume,
 ):  # fmt: skip
     TABLE |= part.TABLE

@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from sol.pytorch import ops_random
 from sol.pytorch.builder import DTYPES, Hidden, all_axes, needs, normal_axis
 
 # ---- Norms ----
@@ -171,8 +172,10 @@ def _attention(
     out=None, **_,
 ):  # fmt: skip
     """Heads are grouped if the key has fewer than the query; then ``enable_gqa`` is set."""
-    needs(not dropout_p, "attention with dropout")
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
+    if dropout_p:
+        options = dropout_p, bool(is_causal), scale
+        return ops_random.drop_attention(b, query, key, value, attn_mask, *options)
     inputs = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
     return b.layer("attention", *inputs, scale=scale, causal=bool(is_causal))
 
