@@ -21,6 +21,7 @@ import os
 import sys
 import warnings
 
+import gradient_cases
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -68,11 +69,12 @@ class Call(torch.nn.Module):
 
 
 def load_names(kind):
-    """Returns {name: OpInfo or ModuleInfo} of a list: "operators" or "modules"."""
-    if kind == "modules":
+    """Returns {name: OpInfo or ModuleInfo} of a list: "operators", "modules", or "gradients": of modules in train mode."""
+    if kind in ("modules", "gradients"):
         from torch.testing._internal.common_modules import module_db
 
-        return {info.name: info for info in module_db}
+        suffix = " in training" if kind == "gradients" else ""
+        return {info.name + suffix: info for info in module_db}
     from torch.testing._internal.common_methods_invocations import op_db
 
     return {" ".join(filter(None, [x.name, x.variant_test_name])): x for x in op_db}
@@ -88,6 +90,8 @@ def make_samples(kind, info, dtype):
     """Returns [(function, args, kwargs)]."""
     if kind == "modules":
         return list(_make_module_samples(info, dtype))
+    if kind == "gradients":
+        return list(gradient_cases.make_samples(info))
     samples = info.sample_inputs("cpu", dtype, requires_grad=False)
     return [(info.op, (x.input, *x.args), x.kwargs) for x in samples]
 
@@ -161,6 +165,9 @@ def _is_near(x, y, rtol, atol):
 
 def run_sample(function, args, kwargs, expected):
     """Returns (outcome, reason) of one sample."""
+    if isinstance(function, gradient_cases.Training):
+        outcome, reason = gradient_cases.run_sample(function, args, kwargs, expected, is_same)
+        return outcome, first_line(reason)
     backend = Backend(Options("operator", None, False))
     try:
         got = run_compiled(backend, function, args, kwargs)
@@ -228,8 +235,8 @@ def describe_difference(got, expected):
 
 def find_group(kind, name, sample, expected):
     """Returns the group in which a name is counted."""
-    if kind == "modules":
-        return "modules"
+    if kind in ("modules", "gradients"):
+        return kind
     _, args, kwargs = sample
     given = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
     results = [x for x in tree_flatten(expected)[0] if isinstance(x, torch.Tensor)]

@@ -1,6 +1,6 @@
 """Counts which operators and modules of PyTorch's own test lists SOL computes; --write writes docs/operators.md.
 
-    python tools/operator_lists.py [--kinds operators,modules] [--filter REGEX] [--every N] [--samples N] [--jobs N] [--write]
+    python tools/operator_lists.py [--kinds operators,modules,gradients] [--filter REGEX] [--every N] [--samples N] [--jobs N] [--write]
 
 operator_cases.py runs the samples, and tells what the outcomes mean. It runs in processes of its own: a crash costs one name, and
 a name that takes too long is ended. Generated kernels are interpreted, as there are thousands of them.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "operators.md"
-KINDS = ["operators", "modules"]
+KINDS = ["operators", "modules", "gradients"]
 SECONDS = 300  # for all samples of a name
 START_SECONDS = 300  # for a process to import the lists
 SAMPLES = 20  # of a name, evenly spread: some names have more than a thousand
@@ -35,6 +35,7 @@ GROUPS = {
     "linalg": "linear algebra: decompositions, solvers, norms of matrices",
     "fft": "Fourier transforms", "signal": "windows of signals", "sparse": "operators of sparse tensors",
     "complex": "operators of complex numbers", "modules": "modules of torch.nn, in eval mode",
+    "gradients": "modules of torch.nn, in train mode: results, gradients, buffers",
 }  # fmt: skip
 
 
@@ -182,7 +183,8 @@ def document(rows, version, samples):
             f"and one of its modules, with samples of arguments. Here, at most {samples} samples of each, of float32 if the",
             'operator takes it, are run by `torch.compile(backend="sol")` without gradients, and compared with PyTorch.',
             "`tools/operator_cases.py` tells what the outcomes mean. A name is native if all of its samples are. Each operator is compiled",
-            "alone; in a network, SOL leaves a graph of a few small operators to PyTorch.",
+            "alone; in a network, SOL leaves a graph of a few small operators to PyTorch. Modules in training run by `sol.optimize`, with the",
+            "gradients of their arguments and parameters (`tools/gradient_cases.py`).",
             "",
             *count(rows),
             "",
