@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 27650
+CORE_LINES = 27730
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -36,7 +36,7 @@ FOLDERS = {
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
-    "python/sol/pytorch": 9280,
+    "python/sol/pytorch": 9360,
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
@@ -47,10 +47,10 @@ FOLDERS = {
     "src/device/null": 90,
     "src/device/ref": 1650,
     "src/dfp": 5360,
-    "src/dnn": 8180,
+    "src/dnn": 8210,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 5110,
+    "src/ir": 5150,
     "src/jit": 820,
     "src/pass": 1640,
     "src/plan": 2660,
@@ -61,9 +61,9 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 5040,
-    "test/torch": 9330,
+    "test/torch": 9480,
     "test/unit": 9430,
-    "tools": 2130,
+    "tools": 2440,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure
