@@ -327,7 +327,7 @@ def find_losses(runner, kind, data):
     """Returns the loss of each step."""
     import torch
 
-    more = {"lr": 2e-3, "momentum": 0.9} if kind is torch.optim.SGD else {"lr": 2e-4}
+    more = {"lr": 0.01, "momentum": 0.9} if kind is torch.optim.SGD else {"lr": 1e-3}
     runner.model.load_state_dict(runner.state)
     optimizer = kind(runner.model.parameters(), **more)
     losses = []
