@@ -13,8 +13,8 @@ choose the other side, so single tensors differ a lot, also between two runs of 
             the largest error of the other tensors, "zeros" SOL's largest at such tensors over PyTorch's;
   original  the median error over tensors and seeds is at most 2 x the worst of PyTorch's own: eager, with channels_last, with one
             thread, and with noise of 1e-6 on the results of convolutions. "median x" is the factor.
-BatchNorm's buffers must be within 1e-5 of their range, or 2 x PyTorch's error: the last layers of a deep network have the rounding
-errors of all before. So also for inputs of mean 100 ("at 100"). A network passes if all hold for each
+BatchNorm's buffers must be within 1e-5 of their range, also for inputs of mean 100 ("at 100"). The last layers of deep networks have
+the rounding errors of all before: there PyTorch may miss this, too, so its error is printed. A network passes if all hold for each
 batch size and it ran in SOL. The last line is the number of networks that passed.
 
 --losses: each network, resnet18 and mobilenet_v2 if none is named, makes 20 steps with batches of 4. At each step the loss is within
@@ -229,7 +229,7 @@ def check_buffers(runners, x, row, key):
     note_worst(row, key, worst)
     runners.eager.forward(x)
     eager = buffer_error(runners.eager.buffers(), exact)
-    if not worst <= max(BUFFER_LIMIT, FACTOR * eager):
+    if not worst <= BUFFER_LIMIT:
         row["problems"].append(f"batch {len(x)}: {key} {worst:.1e}, eager {eager:.1e}")
 
 

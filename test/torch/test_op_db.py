@@ -40,7 +40,7 @@ def _documented():
     return {name for line in lines for name in line.split(", ")}
 
 
-@pytest.mark.parametrize("kind", ["operators", "modules"])
+@pytest.mark.parametrize("kind", ["operators", "modules", "gradients"])
 def test_each_twelfth_runs_as_documented(kind, tmp_path):
     rows = _run(tmp_path / "rows.json", "--kinds", kind, "--every", str(RULE))
     assert len(rows) > 8
