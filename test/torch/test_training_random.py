@@ -1,5 +1,7 @@
 """Random numbers in training: dropout, its seeds, and what its gradients have of them."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -300,3 +302,48 @@ def test_multihead_attention_with_dropout(weights):
     assert not sol.fallbacks(fast) and net.in_proj_weight.grad.isfinite().all()
     fast.eval()
     assert torch.allclose(fast(x), net(x, x, x)[0], atol=1e-5)
+
+
+class Recurrent(nn.Module):
+    """Two layers in both directions, with dropout between them."""
+
+    def __init__(self, kind, p):
+        super().__init__()
+        self.rnn = getattr(nn, kind)(3, 8, 2, dropout=p, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_dropout_between_recurrent_layers(kind):
+    """With p = 1 the second layer gets zeros, as in PyTorch; with less, each seed has results of its own."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 7, 3)
+    for p in (0.5, 1.0):
+        net = Recurrent(kind, p).train()
+        fast = sol.optimize(copy.deepcopy(net), x)
+        runs = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            runs.append(fast(x))
+        assert not any(sol.fallbacks(fast).values())
+        assert torch.equal(runs[0], runs[1]) and torch.equal(runs[0], runs[2]) == (p == 1)
+    runs[0].square().sum().backward()
+    expected = net(x)
+    expected.square().sum().backward()
+    assert torch.allclose(runs[0], expected, atol=1e-5)
+    for a, b in zip(fast.parameters(), net.parameters()):
+        assert torch.allclose(a.grad, b.grad, atol=1e-4)
+
+
+def test_random_numbers_without_gradients():
+    """Calls without gradients pass no seed: PyTorch runs them, and the reason says so."""
+    q = torch.randn(2, 3, 8, 16)
+    attention = Attention(0.5).train()
+    fast = sol.optimize(attention, q, q, q)
+    with torch.no_grad():
+        assert not torch.equal(fast(q, q, q), fast(q, q, q))
+    assert any(
+        "random numbers in a call without gradients" in reason for reason in sol.fallbacks(fast)
+    )

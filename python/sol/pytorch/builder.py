@@ -68,10 +68,10 @@ class Builder:
     ``origin``: the user's line that new layers come from. ``excluded``: {(name of an open size, value)} for which the graph
     is not valid. ``symbols``: the names of the model's symbols. ``batches``: the graph's Batches, which name open sizes.
     ``dtype``: the element type of the op's result, which numbers get where no tensor decides. ``seed``: Value of the input that calls
-    pass for random numbers, behind the graph's own, or None.
+    pass for random numbers, behind the graph's own, or None. ``may_draw``: calls can pass one.
     """
 
-    def __init__(self, name, batches):
+    def __init__(self, name, batches, may_draw=False):
         self.model = _core.Model(name)
         self.records = []
         self.excluded = set()
@@ -80,6 +80,7 @@ class Builder:
         self.dtype = "f32"
         self.params = []  # what each param of the model is; see importer.Imported
         self.seed = None  # the model's input for random numbers, if a layer draws some
+        self._may_draw = may_draw
         self._n_streams = 0  # of random numbers
         self._batches = batches
         self._sizes = {}
@@ -189,6 +190,7 @@ class Builder:
 
     def random(self, shape):
         """Returns numbers of [0, 1), f32, which no other layer has: a stream of their own of the call's seed (seeds.py)."""
+        needs(self._may_draw, "random numbers in a call without gradients")
         if self.seed is None:
             self.seed = self.source(self.model.input, "seed", "i64", (), False)
         self._n_streams += 1

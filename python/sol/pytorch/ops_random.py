@@ -30,7 +30,7 @@ def _drop(b, x, p, kept):
     return b.layer("mul", x, _choose(b, kept, x, 1 / (1 - p) if p < 1 else 0.0, 0.0))
 
 
-def _dropout(b, x, p, train, out=None):
+def dropout(b, x, p, train, out=None):
     """x * mask, whose elements are 0 with the probability p, else 1 / (1 - p)."""
     return _drop(b, x, p, _kept(b, p, x.shape)) if train and p else x
 
@@ -112,7 +112,7 @@ def drop_attention(b, query, key, value, mask, p, is_causal, scale):
 
 
 TABLE = {
-    "dropout.default": _dropout,
+    "dropout.default": dropout,
     "native_dropout.default": _native_dropout,
     "feature_dropout.default": _feature_dropout,
     "alpha_dropout.default": _alpha_dropout,

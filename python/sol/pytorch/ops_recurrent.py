@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from sol.pytorch.builder import Value, needs
 from sol.pytorch.ops_product import linear
+from sol.pytorch.ops_random import dropout as dropout_of
 
 
 class Weights(NamedTuple):
@@ -78,7 +79,6 @@ def _all_layers(kind):
     def run(
         b, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, out
     ):
-        needs(not (train and dropout), "a recurrent layer with dropout that trains")
         states = hx if isinstance(hx, list) else [hx]
         directions = 2 if bidirectional else 1
         size = len(params) // (num_layers * directions)
@@ -93,6 +93,8 @@ def _all_layers(kind):
                 parts.append(y)
                 lasts.append(last)
             x = parts[0] if directions == 1 else b.layer("concat", *parts, axis=2)
+            if layer + 1 < num_layers:
+                x = dropout_of(b, x, dropout, train)
         return [x, *(_join(b, list(last)) for last in zip(*lasts))]
 
     return run

@@ -258,13 +258,16 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     return plan, captured.reads
 
 
-def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan):
+def compile_plan(
+    captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan, may_draw=False
+):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
     ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
-    imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan.
+    imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan. ``may_draw``: its calls
+    pass a seed for random numbers.
     """
-    imported = import_graph(captured, module, name, partial=partial)
+    imported = import_graph(captured, module, name, partial=partial, may_draw=may_draw)
     if check is not None:
         check(imported)
     for size, value in imported.builder.excluded:
