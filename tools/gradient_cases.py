@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 class Training:
     """One step of a module: returns (results, gradients of arguments and of parameters, buffers).
 
-    ``wanted``: for each leaf of (args, kwargs) whether it wants a gradient. ``state``: at the beginning. ``run``: what is called instead of the module; it has the
-    module's parameters and buffers.
+    ``wanted``: for each leaf of (args, kwargs) whether it wants a gradient. ``state``: at the beginning. ``run``: what is called instead
+    of the module; it has the module's parameters and buffers.
     """
 
     def __init__(self, module, wanted, run=None):

@@ -42,14 +42,10 @@ FACTOR = 2
 BUFFER_LIMIT = 1e-5
 NOISE = 1e-6
 LAYERS = 2
-SIDES = {
-    "alexnet": 64,
-    "densenet": 64,
-    "inception_v3": 107,
-}  # that keep several positions in the last layers, by prefix
-CACHE = (
-    ROOT / "build" / "zoo-train"
-)  # kernels: a second run, and networks with equal layers, compile less
+# By prefix of a name: sides that keep several positions in the last layers.
+SIDES = {"alexnet": 64, "densenet": 64, "inception_v3": 107}
+# Of kernels: a second run, and networks with equal layers, compile less.
+CACHE = ROOT / "build" / "zoo-train"
 LOSS_NAMES = ["resnet18", "mobilenet_v2"]
 LOSS_STEPS, LOSS_BATCH, LOSS_LIMIT, LOSS_RUNS = 20, 4, 1e-3, 8
 

@@ -19,11 +19,7 @@ static struct tensor *rows(struct rule *r, struct tensor *x) {
 }
 
 void grad_linear(struct rule *r) {
-    const bool is_row = DY->rank == 1; /* a matmul takes matrices only */
-    if (rule_wants(r, 0))
-        rule_give(r, 0,
-                  is_row ? BINARY(linear, DY, rule_transpose(r, WEIGHT))
-                         : BINARY(matmul, DY, WEIGHT));
+    if (rule_wants(r, 0)) rule_give(r, 0, BINARY(linear, DY, rule_transpose(r, WEIGHT)));
     if (rule_wants(r, 1))
         rule_give(r, 1, BINARY(matmul, rule_transpose(r, rows(r, DY)), rows(r, X)));
     if (r->layer->n_in > 2) rule_give(r, 2, DY);

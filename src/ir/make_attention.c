@@ -38,7 +38,8 @@ static struct tensor *hide_later(struct model *m, const struct layer *l, struct 
 }
 
 /* Softmax over the last dim. The maximum is limited to a finite number and the sum to at least 1. A row of only -infinity then has
- * exponentials of 0, and 0 / 1 = 0; without the limits, of a strict layer, it has NaN. For any other row the limits have no effect: its largest element adds exp(0) = 1 to the sum. */
+ * exponentials of 0, and 0 / 1 = 0; without the limits, of a strict layer, it has NaN. For any other row the limits have no effect: its
+ * largest element adds exp(0) = 1 to the sum. */
 static struct tensor *row_softmax(struct model *m, const struct layer *l, struct tensor *x) {
     if (!x) return NULL;
     const int64_t last = x->rank - 1;

@@ -61,31 +61,32 @@ static struct tensor *scale_product(struct model *m, const struct layer *l) {
     return make_binary(m, LAYER_mul, product, make_scalar(m, product->dtype, factor), l->origin);
 }
 
+/* The transpose of a matrix; of one that is a transpose, the matrix itself. */
+static struct tensor *turn(struct model *m, struct tensor *w, const char *origin) {
+    const struct layer *l = w->producer;
+    const bool is_turned = l->kind == LAYER_permute && l->attr.axes[0] == 1;
+    return is_turned ? l->in[0] : make_transpose(m, w, origin);
+}
+
 /*
  * A matmul by a constant matrix becomes a linear layer, whose faster kernels pack the matrix once. A model that trains has other values
  * at each call: there a linear layer becomes a matmul, which reads the matrix in place.
  */
 static struct tensor *simplify_product(struct model *m, const struct layer *l) {
     struct tensor *w = l->in[1];
-    struct attr attr = ir_default_attr();
     if (!ir_is_constant(w) || w->rank != 2 || size_is(w->dim[0], 0) || size_is(w->dim[1], 0) ||
         ir_has_backward(m))
         return scale_product(m, l);
-    attr.n_axes = 2;
-    attr.axes[0] = 1;
-    if (w->producer->kind == LAYER_permute && w->producer->attr.axes[0] == 1)
-        w = w->producer->in[0];
-    else w = make_layer(m, LAYER_permute, 1, &w, &attr, l->origin);
+    w = turn(m, w, l->origin);
     return make_layer(m, LAYER_linear, 2, (struct tensor *[]){l->in[0], w}, &l->attr, l->origin);
 }
 
 static struct tensor *unpack_linear(struct model *m, const struct layer *l) {
-    const int64_t axes[] = {1, 0};
     struct tensor *x = l->in[0], *w = l->in[1], *y;
     if (!ir_has_backward(m) || ir_is_constant(x) || !ir_is_constant(w) || x->rank < 2 ||
         x->dtype != SOL_F32 || w->dtype != SOL_F32 || l->attr.factors != SOL_F32)
         return l->out[0];
-    w = make_permute(m, w, 2, axes, l->origin);
+    w = turn(m, w, l->origin);
     y = make_layer(m, LAYER_matmul, 2, (struct tensor *[]){x, w}, &l->attr, l->origin);
     return l->n_in > 2 ? make_binary(m, LAYER_add, y, l->in[2], l->origin) : y;
 }
