@@ -114,15 +114,22 @@ static int list_inner(const struct layer *l, int64_t inner[SOL_MAX_RANK]) {
     return has_batch && !size_is(l->in[0]->dim[0], 1) ? n : 0;
 }
 
+/* Over rows and columns of each image, axis by axis: a sum of sums of rows has smaller rounding errors than one of all pixels. */
+static struct tensor *reduce_image(struct model *m, const struct layer *l, enum layer_kind kind,
+                                   struct tensor *x, int n, const int64_t *inner) {
+    for (int i = n - 1; i >= 0; i--) x = decompose_reduce(m, l, kind, x, 1, inner + i, true);
+    return x;
+}
+
 /*
  * sum and mean: first of each image, then over the batch. The first step keeps channel blocks (plan/layout.c), has tasks for each image
- * and channel, and can follow the layer before it in parts of the batch. Its sums are of fewer terms, so they are also closer.
+ * and channel, and can follow the layer before it in parts of the batch.
  */
 struct tensor *decompose_reduction(struct model *m, const struct layer *l) {
     int64_t inner[SOL_MAX_RANK];
     const int n = list_inner(l, inner);
     if (!n) return l->out[0];
-    return reduce(m, l, l->kind, decompose_reduce(m, l, l->kind, l->in[0], n, inner, true));
+    return reduce(m, l, l->kind, reduce_image(m, l, l->kind, l->in[0], n, inner));
 }
 
 /*
@@ -132,10 +139,10 @@ struct tensor *decompose_reduction(struct model *m, const struct layer *l) {
  */
 static struct tensor *combine_variances(struct model *m, const struct layer *l, int n,
                                         const int64_t *inner) {
-    struct tensor *x = l->in[0], *mean = decompose_reduce(m, l, LAYER_mean, x, n, inner, true);
+    struct tensor *x = l->in[0], *mean = reduce_image(m, l, LAYER_mean, x, n, inner);
     struct tensor *squares =
         decompose_unary(m, l, LAYER_square, decompose_binary(m, l, LAYER_sub, x, mean));
-    struct tensor *own = decompose_reduce(m, l, LAYER_mean, squares, n, inner, true);
+    struct tensor *own = reduce_image(m, l, LAYER_mean, squares, n, inner);
     struct tensor *apart =
         decompose_unary(m, l, LAYER_square, center(m, l, mean, 1, (const int64_t[]){0}));
     return reduce(m, l, LAYER_mean, decompose_binary(m, l, LAYER_add, own, apart));

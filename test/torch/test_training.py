@@ -428,6 +428,18 @@ def test_statistics_of_large_values():
     assert not sol.fallbacks(optimized)
 
 
+def test_mean_of_large_images():
+    """The sum of many large numbers: one after the other, their rounding errors would grow to 3e-6."""
+    conv, norm = nn.Conv2d(3, 16, 1), nn.BatchNorm2d(16, momentum=1.0)
+    nn.init.constant_(conv.weight, 0.25)
+    x = torch.randn(2, 3, 150, 170) + 100
+    exact = conv.double()(x.double()).detach()
+    sol.optimize(nn.Sequential(conv.float(), norm), sol.input([0, 3, 150, 170]))(x)
+    mean, variance = exact.mean((0, 2, 3)), exact.var((0, 2, 3))
+    assert ((norm.running_mean - mean) / mean).abs().max() <= 6e-7
+    assert ((norm.running_var - variance) / variance).abs().max() <= 1e-6
+
+
 def test_memory_is_used_again(pair):
     """Losses that are kept do not keep what was saved."""
     _, optimized = pair
