@@ -1,6 +1,8 @@
 /* Tools for passes: find readers, apply rules, sort the list of layers. */
 #include "pass/pass.h"
 
+#include <stdlib.h>
+
 static enum sol_status apply_rule(struct model *m, const struct pass_rule *rule, struct layer *l) {
     struct tensor *out = rule->apply(m, l);
     if (!out) return SOL_EBUG;
@@ -67,15 +69,58 @@ static void place_with_inputs(struct walk *w, struct layer *layer) {
 }
 
 /* Inputs and parameters come first, so that they stay in the list even if nothing reads them. Then layers with effects, which
- * stay in their order, with what they depend on. The other layers follow depth first, each when its first reader needs it. */
-void pass_clean(struct model *m) {
+ * stay in their order, with what they depend on. The other layers follow depth first, each when its first reader needs it.
+ * `outputs`: the model's, in the order in which they are visited. */
+static void sort_layers(struct model *m, struct tensor *const *outputs) {
     struct walk w = {.m = m, .done = arena_alloc(m->arena, (size_t)m->n_layers + 1)};
     for (int i = 0; i < m->inputs.n; i++) place_with_inputs(&w, m->inputs.at[i]->producer);
     for (int i = 0; i < m->params.n; i++) place_with_inputs(&w, m->params.at[i]->producer);
     for (int i = 0; i < m->layers.n; i++)
         if (m->layers.at[i]->attr.effects) place_with_inputs(&w, m->layers.at[i]);
-    for (int i = 0; i < m->outputs.n; i++) place_with_inputs(&w, m->outputs.at[i]->producer);
+    for (int i = 0; i < m->outputs.n; i++) place_with_inputs(&w, outputs[i]->producer);
     for (int i = 0; i < m->updates.n; i++) place_with_inputs(&w, m->updates.at[i].value->producer);
     m->layers.n = 0;
     for (int i = 0; i < w.order.n; i++) VEC_PUSH(m->arena, &m->layers, w.order.at[i]);
+}
+
+/* An output, and how many layers of BACKWARD lie before it on the longest path. */
+struct place {
+    int depth, index;
+    struct tensor *output;
+};
+
+static int by_depth(const void *a, const void *b) {
+    const struct place *p = a, *q = b;
+    return p->depth != q->depth ? p->depth - q->depth : p->index - q->index;
+}
+
+/* By layer id. The layers are sorted. */
+static int *find_depths(const struct model *m) {
+    int *depth = ARENA_ARRAY(m->arena, int, m->n_layers + 1);
+    for (int i = 0; i < m->layers.n; i++) {
+        const struct layer *l = m->layers.at[i];
+        for (int k = 0; k < l->n_in && l->out[0]->phase == BACKWARD; k++) {
+            const int before = depth[l->in[k]->producer->id] + 1;
+            if (before > depth[l->id]) depth[l->id] = before;
+        }
+    }
+    return depth;
+}
+
+/* The outputs, gradients last and the nearest to the results first: then a layer's weight gradient is computed when its result's
+ * gradient is, which is not kept until those of all layers before are there. */
+static struct tensor **order_outputs(const struct model *m) {
+    const int n = m->outputs.n, *depth = find_depths(m);
+    struct place *places = ARENA_ARRAY(m->arena, struct place, n + 1);
+    struct tensor **outputs = ARENA_ARRAY(m->arena, struct tensor *, n + 1);
+    for (int i = 0; i < n; i++)
+        places[i] = (struct place){depth[m->outputs.at[i]->producer->id], i, m->outputs.at[i]};
+    qsort(places, (size_t)n, sizeof *places, by_depth);
+    for (int i = 0; i < n; i++) outputs[i] = places[i].output;
+    return outputs;
+}
+
+void pass_clean(struct model *m) {
+    sort_layers(m, m->outputs.at);
+    if (ir_has_backward(m)) sort_layers(m, order_outputs(m));
 }
