@@ -317,9 +317,9 @@ static PyObject *get_refusals(const struct sol_step_time *step) {
 
 void append_step(void *user, const struct sol_step_time *step) {
     PyObject *refused = get_refusals(step);
-    PyObject *item = refused ? Py_BuildValue("(sssdddisNOs)", step->name, step->module, step->layers,
-                                             step->seconds, step->flops, step->bytes, step->cluster,
-                                             step->implementation, refused,
+    PyObject *item = refused ? Py_BuildValue("(sssdddisNOs)", step->name, step->module,
+                                             step->layers, step->seconds, step->flops, step->bytes,
+                                             step->cluster, step->implementation, refused,
                                              step->is_backward ? Py_True : Py_False, step->choice)
                              : NULL;
     if (append(user, item)) PyErr_Clear();

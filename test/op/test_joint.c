@@ -156,8 +156,8 @@ static enum sol_status run_device(const struct run *run, const char *device,
     n_saving += p->n_saved > 0;
     n_packing += p->phase[PREPACK_BACKWARD].n > 0;
     enum sol_status status = make_weights(run, p, &weights);
-    if (!status) status = run->seed % 3 ? run_phases(run, p, &weights, out)
-                                        : measure(run, p, weights, out);
+    if (!status)
+        status = run->seed % 3 ? run_phases(run, p, &weights, out) : measure(run, p, weights, out);
     if (weights) sol_weights_release(weights);
     sol_program_release(p);
     return status;
@@ -201,8 +201,7 @@ static void test_joint(struct run *run) {
                                      (const void *const *)run->params.at, run->expected.at);
     CHECK(!status);
     for (int i = 0; devices[i] && !status; i++)
-        if (devices[i] != &device_null &&
-            !device_unavailable_reason(devices[i]))
+        if (devices[i] != &device_null && !device_unavailable_reason(devices[i]))
             test_device(run, devices[i]->name);
     tensors_free(&run->in);
     tensors_free(&run->params);
