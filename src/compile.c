@@ -74,8 +74,6 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .options = options,
                           .plan = &plan};
     if (!plan.lanes) return SOL_EINVAL;
-    if (device->emit_model && ir_has_backward(model))
-        return fail(SOL_EUNSUPPORTED, "device %s has no backward calls", device->name);
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,

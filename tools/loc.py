@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 27730
+CORE_LINES = 27740
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -32,11 +32,11 @@ FOLDERS = {
     "examples": 210,
     "examples/custom_layer": 120,
     "include/sol": 480,
-    "python/sol": 3460,
+    "python/sol": 3470,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
-    "python/sol/pytorch": 9360,
+    "python/sol/pytorch": 9390,
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
@@ -45,7 +45,7 @@ FOLDERS = {
     "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/null": 90,
-    "src/device/ref": 1650,
+    "src/device/ref": 1700,
     "src/dfp": 5360,
     "src/dnn": 8210,
     "src/frontend": 70,
@@ -55,13 +55,13 @@ FOLDERS = {
     "src/pass": 1640,
     "src/plan": 2660,
     "src/report": 400,
-    "src/run": 3250,
+    "src/run": 3270,
     "test/deploy": 1660,
     "test/fault": 180,
     "test/fuzz": 220,
     "test/onnx": 4650,
-    "test/op": 5040,
-    "test/torch": 9520,
+    "test/op": 5060,
+    "test/torch": 9680,
     "test/unit": 9430,
     "tools": 2440,
 }

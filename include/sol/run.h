@@ -178,15 +178,17 @@ struct sol_step_time {
     int n_candidates;
     const struct sol_candidate *candidate;
     const char *choice; /* the report's lines about this step */
+    bool is_backward;   /* of the backward call */
 };
-/* Runs the program once and measures each step. Then it calls `visit` once per step, in order. */
+/* Runs the program once and measures each step. Then it calls `visit` once per step, in order. Of a program with a backward part it
+ * runs both calls, one after the other, with memory of its own for what the first leaves for the second; all pointers are needed. */
 SOL_API SOL_CHECKED enum sol_status sol_program_profile(
-    const struct sol_program *program, const struct sol_weights *weights, const int64_t *symbols,
+    const struct sol_program *program, struct sol_weights *weights, const int64_t *symbols,
     const void *const *inputs, void *const *outputs,
     void (*visit)(void *user, const struct sol_step_time *step), void *user);
 
 /* Bytes that SOL allocates: for packed parameters, and for one call with these symbols (arena and scratch of all
- * threads; 0 with sol_error() on a failure). */
+ * threads; 0 with sol_error() on a failure). A program with a backward part has one arena and scratch for each of both calls. */
 SOL_API size_t sol_program_weights_size(const struct sol_program *program);
 SOL_API size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols);
 
@@ -197,6 +199,8 @@ struct sol_memory {
     size_t arena;     /* intermediate values; those with disjoint lifetimes share memory */
     size_t live;      /* peak of simultaneously live intermediates: a lower bound for `arena` */
     size_t scratch;   /* of all threads together */
+    size_t saved;     /* between a forward call and its backward call; the caller owns it */
+    size_t backward_arena, backward_live, backward_scratch; /* those of the backward call */
 };
 /* The memory that the program needs with these symbols and the current number of threads. */
 SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program *program,

@@ -317,9 +317,10 @@ static PyObject *get_refusals(const struct sol_step_time *step) {
 
 void append_step(void *user, const struct sol_step_time *step) {
     PyObject *refused = get_refusals(step);
-    PyObject *item = refused ? Py_BuildValue("(sssdddisNs)", step->name, step->module, step->layers,
-                                             step->seconds, step->flops, step->bytes, step->cluster,
-                                             step->implementation, refused, step->choice)
+    PyObject *item = refused ? Py_BuildValue("(sssdddisNOs)", step->name, step->module,
+                                             step->layers, step->seconds, step->flops, step->bytes,
+                                             step->cluster, step->implementation, refused,
+                                             step->is_backward ? Py_True : Py_False, step->choice)
                              : NULL;
     if (append(user, item)) PyErr_Clear();
 }
@@ -437,9 +438,12 @@ static PyObject *program_memory(PyObject *self, PyObject *values) {
     enum sol_status status = sol_program_memory(program_of(self), symbols, &m);
     free(symbols);
     if (status) return raise_status(status);
-    return Py_BuildValue("{snsnsnsnsn}", "weights", (Py_ssize_t)m.weights, "constants",
+    return Py_BuildValue("{snsnsnsnsnsnsnsnsn}", "weights", (Py_ssize_t)m.weights, "constants",
                          (Py_ssize_t)m.constants, "arena", (Py_ssize_t)m.arena, "live",
-                         (Py_ssize_t)m.live, "scratch", (Py_ssize_t)m.scratch);
+                         (Py_ssize_t)m.live, "scratch", (Py_ssize_t)m.scratch, "saved",
+                         (Py_ssize_t)m.saved, "backward_arena", (Py_ssize_t)m.backward_arena,
+                         "backward_live", (Py_ssize_t)m.backward_live, "backward_scratch",
+                         (Py_ssize_t)m.backward_scratch);
 }
 
 static PyObject *program_dot(PyObject *self, PyObject *none) {
@@ -449,10 +453,11 @@ static PyObject *program_dot(PyObject *self, PyObject *none) {
 
 /* Converts a row of program_profile. The texts of *step belong to `row`. Returns -1 with an exception set. */
 static int read_step(PyObject *row, struct sol_step_time *step) {
-    PyObject *refused;
-    return PyArg_ParseTuple(row, "sssdddisOs;a row of profile", &step->name, &step->module,
+    PyObject *refused, *is_backward;
+    return PyArg_ParseTuple(row, "sssdddisOOs;a row of profile", &step->name, &step->module,
                             &step->layers, &step->seconds, &step->flops, &step->bytes,
-                            &step->cluster, &step->implementation, &refused, &step->choice)
+                            &step->cluster, &step->implementation, &refused, &is_backward,
+                            &step->choice)
                ? 0
                : -1;
 }
@@ -507,12 +512,12 @@ static PyMethodDef program_methods[] = {
      "no tensor has it any more."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "As run -> [(name, module, layers, seconds, flops, bytes, cluster, implementation,\n"
-     "{refused: why}, choice)], one per step."},
+     "{refused: why}, is_backward, choice)], one per step of both calls."},
     {"output_shape", program_output_shape, METH_VARARGS, "output_shape(i, symbols) -> dims."},
     {"arena_size", program_arena_size, METH_O,
      "arena_size(symbols) -> bytes of one call's intermediates."},
     {"memory", program_memory, METH_O,
-     "memory(symbols) -> {weights, constants, arena, live, scratch} in bytes; see sol_memory."},
+     "memory(symbols) -> {weights, constants, arena, ..} in bytes; see sol_memory."},
     {"dot", program_dot, METH_NOARGS, "Graphviz text: clusters as boxes, modules as colours."},
     {"html_report", program_html_report, METH_VARARGS,
      "html_report(title, symbols, rows of profile as a tuple) -> a page for a browser."},

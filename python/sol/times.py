@@ -30,6 +30,7 @@ class Step(NamedTuple):
     cluster: int  # its number in the report and the graph; -1: none
     implementation: str
     refused: dict  # {implementation: reason}
+    is_backward: bool = False  # of the backward call
 
 
 def median_steps(runs):
@@ -86,7 +87,7 @@ def vendor_libraries():
 class Profile:
     """Times of one network for inputs of one shape, in seconds. ``print`` shows them as a table.
 
-    ``steps``: a Step per step of the program, in order; ``call_s``: median time of whole calls, which alternate with
+    ``steps``: a Step per step of the program, in order, those of a backward call last; ``call_s``: median time of whole calls, which alternate with
     profiled runs; ``overhead_s``: median difference of a call and the sum of its steps; ``threads``: number of threads;
     ``peak``: the measured peak of this machine in flop/s; ``dot``: Graphviz text of the program with times.
     """
@@ -139,6 +140,9 @@ class Profile:
             for name, s in self.seconds_by().items()
         ]
         lines.append(f"{'by':>9} {', '.join(shares)}")
+        backward = sum(step.seconds for step in self.steps if step.is_backward)
+        if backward:
+            lines.append(f"{backward * 1e3:9.3f} of it in the backward call")
         # A reason such as "not a linear layer" tells a user nothing.
         refusals = [row for row in self.refusals().items() if not row[0][1].startswith("not a ")]
         lines += [f"{n:9d} x {name} refused: {why}" for (name, why), n in refusals]
@@ -150,7 +154,8 @@ class Profile:
         return (
             f"{step.seconds * 1e3:9.3f} {share:5.1f} {step.flops / seconds * 1e-9:8.1f}"
             f" {100 * step.flops / seconds / self.peak:7.1f} {step.bytes / seconds * 1e-9:7.1f}"
-            f"  {step.module:6} {step.implementation:10} {clean(f'{step.name}: {step.layers}')}"
+            f"  {step.module:6} {step.implementation:10} {'backward ' if step.is_backward else ''}"
+            + clean(f"{step.name}: {step.layers}")
         )
 
     def _rate(self, seconds):
@@ -171,6 +176,7 @@ def trace_event(step, start):
     """Returns a complete event of Chrome's trace format, with times in microseconds. ``start``: in seconds."""
     facts = {"layers": step.layers, "implementation": step.implementation, "refused": step.refused}
     facts |= {"flops": step.flops, "bytes": step.bytes, "cluster": step.cluster}
+    facts |= {"backward": True} if step.is_backward else {}
     times = {"ts": start * 1e6, "dur": step.seconds * 1e6}
     return {
         "name": step.name,
@@ -203,7 +209,7 @@ class Memory(NamedTuple):
     """Bytes of memory that a network needs for one batch size. ``own``: what SOL allocates in addition to ``parameters``.
 
     A parameter that a kernel reads in its original form has no packed form. Calls that overlap have an arena and scratch
-    each, which SOL keeps for later calls.
+    each, which SOL keeps for later calls. A network in training has a backward call with an arena and scratch of its own.
     """
 
     parameters: int  # parameters and buffers of the module or file; shared memory counts once
@@ -212,12 +218,18 @@ class Memory(NamedTuple):
     arena: int  # intermediate values of one call; values with disjoint lifetimes share bytes
     live: int  # the largest sum of values that are alive at the same time: a lower bound for ``arena``
     scratch: int  # of all threads
+    saved: int = 0  # what a forward call leaves for its backward call
+    backward_arena: int = 0  # these are of the backward call
+    backward_live: int = 0
+    backward_scratch: int = 0
 
     @property
     def own(self):
-        """Bytes that SOL allocates: packed parameters, program, arena and scratch."""
-        return self.weights + self.constants + self.arena + self.scratch
+        """Bytes that SOL allocates: packed parameters, program, arena and scratch of both calls, and saved values."""
+        calls = self.arena + self.scratch + self.backward_arena + self.backward_scratch
+        return self.weights + self.constants + calls + self.saved
 
     def __str__(self):
-        rows = [*zip(self._fields, self), ("own", self.own)]
-        return "\n".join(f"{name:10} {size / 2**20:10.3f} MiB" for name, size in rows)
+        backward = [row for row in zip(self._fields[6:], self[6:]) if any(self[6:])]
+        rows = [*zip(self._fields[:6], self), *backward, ("own", self.own)]
+        return "\n".join(f"{name:16} {size / 2**20:10.3f} MiB" for name, size in rows)

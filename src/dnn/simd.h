@@ -56,9 +56,9 @@ static inline vec vec_min(vec a, vec b) { return vec_select(a > b, b, a); }
 
 /* Lane i of the result is lane lanes[i] of x. For arm64 gcc has only a shuffle of bytes. */
 #ifdef __aarch64__
-typedef uint8_t bytes __attribute__((vector_size(4 * LANES), may_alias));
+typedef uint8_t byte_vec __attribute__((vector_size(4 * LANES), may_alias));
 static inline vec vec_shuffle(vec x, ivec lanes) {
-    return (vec)__builtin_shuffle((bytes)x, (bytes)(lanes * 0x04040404 + 0x03020100));
+    return (vec)__builtin_shuffle((byte_vec)x, (byte_vec)(lanes * 0x04040404 + 0x03020100));
 }
 #else
 static inline vec vec_shuffle(vec x, ivec lanes) { return __builtin_shuffle(x, lanes); }

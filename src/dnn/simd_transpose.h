@@ -56,7 +56,8 @@ static inline void store_some(float *at, vec v, int64_t n) {
 
 INLINE vec pick_lanes(vec a, vec b, ivec lanes) {
 #ifdef __aarch64__
-    return (vec)__builtin_shuffle((bytes)a, (bytes)b, (bytes)(lanes * 0x04040404 + 0x03020100));
+    return (vec)__builtin_shuffle((byte_vec)a, (byte_vec)b,
+                                  (byte_vec)(lanes * 0x04040404 + 0x03020100));
 #else
     return __builtin_shuffle(a, b, lanes);
 #endif

@@ -275,7 +275,8 @@ static void visit_step(const struct step *step, const struct binding *b, double 
                                      step->implementation ? step->implementation : step->name,
                                  .n_candidates = step->n_candidates,
                                  .candidate = step->candidate,
-                                 .choice = step->choice ? step->choice : ""};
+                                 .choice = step->choice ? step->choice : "",
+                                 .is_backward = b->phase == BACKWARD};
     visit(user, &time);
 }
 
@@ -337,14 +338,23 @@ enum sol_status sol_program_backward(const struct sol_program *program, struct s
     return run(&(struct request){program, weights, BACKWARD, symbols, inputs, outputs, saved});
 }
 
-enum sol_status sol_program_profile(const struct sol_program *program,
-                                    const struct sol_weights *weights, const int64_t *symbols,
-                                    const void *const *inputs, void *const *outputs,
+enum sol_status sol_program_profile(const struct sol_program *program, struct sol_weights *weights,
+                                    const int64_t *symbols, const void *const *inputs,
+                                    void *const *outputs,
                                     void (*visit)(void *user, const struct sol_step_time *step),
                                     void *user) {
-    TRY(refuse_backward(program));
-    return profile(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL},
-                   visit, user);
+    size_t size;
+    struct request r = {program, weights, FORWARD, symbols, inputs, outputs, NULL};
+    if (!program->phase[BACKWARD].n) return profile(&r, visit, user);
+    TRY(sol_program_saved_size(program, symbols, &size));
+    r.saved = mem_alloc(size + 1, 64);
+    if (!r.saved) return fail(SOL_ENOMEM, "no %zu bytes for saved values", size);
+    enum sol_status status = profile(&r, visit, user);
+    r.phase = BACKWARD;
+    if (!status) status = weights_pack_backward(weights);
+    if (!status) status = profile(&r, visit, user);
+    mem_free(r.saved);
+    return status;
 }
 
 /* Can the first step run while the guard is evaluated? Not if it writes an output, as the guard supplies the outputs'

@@ -108,23 +108,37 @@ static size_t count_live(const struct step_list *list, const struct binding *bin
 }
 
 /* Uses a temporary binding, so that the cache keeps the bindings of calls. */
+static enum sol_status measure_call(const struct sol_program *program, enum phase phase,
+                                    const int64_t *symbols, size_t *arena, size_t *live,
+                                    size_t *scratch) {
+    struct binding *binding;
+    TRY(binding_new(program, phase, symbols, &binding));
+    *arena = binding->arena_size;
+    *live = count_live(&program->phase[phase], binding);
+    *scratch = binding->scratch_size * (size_t)pool_threads();
+    binding_free(binding);
+    return SOL_OK;
+}
+
 enum sol_status sol_program_memory(const struct sol_program *program, const int64_t *symbols,
                                    struct sol_memory *out) {
-    struct binding *binding;
-    TRY(binding_new(program, FORWARD, symbols, &binding));
-    *out = (struct sol_memory){.weights = sol_program_weights_size(program),
-                               .constants = sizeof *program + arena_size(&program->arena),
-                               .arena = binding->arena_size,
-                               .live = count_live(&program->phase[FORWARD], binding),
-                               .scratch = binding->scratch_size * (size_t)pool_threads()};
-    binding_free(binding);
+    struct sol_memory m = {.weights = sol_program_weights_size(program),
+                           .constants = sizeof *program + arena_size(&program->arena)};
+    TRY(measure_call(program, FORWARD, symbols, &m.arena, &m.live, &m.scratch));
+    if (program->phase[BACKWARD].n) {
+        TRY(sol_program_saved_size(program, symbols, &m.saved));
+        TRY(measure_call(program, BACKWARD, symbols, &m.backward_arena, &m.backward_live,
+                         &m.backward_scratch));
+    }
+    *out = m;
     return SOL_OK;
 }
 
 /* 0 with a message if the binding cannot be made. */
 size_t sol_program_arena_size(const struct sol_program *program, const int64_t *symbols) {
     struct sol_memory memory;
-    return sol_program_memory(program, symbols, &memory) ? 0 : memory.arena + memory.scratch;
+    if (sol_program_memory(program, symbols, &memory)) return 0;
+    return memory.arena + memory.scratch + memory.backward_arena + memory.backward_scratch;
 }
 
 int sol_program_n_compiled(const struct sol_program *program) { return program->n_compiled; }

@@ -65,11 +65,66 @@ def test_what_pytorch_runs_has_no_profile():
         sol.memory(fast)
 
 
-def test_training_has_no_profile(net, x):
-    fast = sol.optimize(net, sol.input([0, 3, 9, 7]))
-    fast.train()
-    with pytest.raises(RuntimeError, match="PyTorch"):
+# ---- Training ----
+
+
+def make_training(p=0.0):
+    sol.config["compiler::never_slower"] = False
+    torch.manual_seed(0)
+    layers = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()
+    net = torch.nn.Sequential(*layers, torch.nn.Dropout(p)).train()
+    return sol.optimize(net, sol.input([0, 3, 9, 7], requires_grad=True))
+
+
+@pytest.fixture
+def always_sol():
+    yield
+    sol.config["compiler::never_slower"] = True
+
+
+def test_training_has_a_profile_of_both_calls(x, always_sol, tmp_path):
+    fast = make_training(0.5)
+    x.requires_grad_()
+    before = {key: value.clone() for key, value in fast.state_dict().items()}
+    found = sol.profile(fast, x, runs=2)
+    calls = [step.is_backward for step in found.steps]
+    assert calls == sorted(calls) and set(calls) == {False, True}
+    # The weight's gradient takes as many operations as the result, and the input's as well.
+    products = [x.flops for x in found.steps if x.module == "DNN" and x.is_backward and x.flops]
+    result = next(step.flops for step in found.steps if step.module == "DNN")
+    assert len(products) == 2 and all(0.9 * result < flops < 2 * result for flops in products)
+    assert "in the backward call" in str(found) and "  DNN    " in str(found)
+    assert all(f"subgraph cluster_{x.cluster} " in found.dot for x in found.steps if x.cluster >= 0)
+    found.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["args"].get("backward", False) for event in events] == calls
+    assert all(torch.equal(value, before[key]) for key, value in fast.state_dict().items())
+    assert x.grad is None and all(p.grad is None for p in fast.parameters())
+    assert not sol.fallbacks(fast)
+
+
+def test_training_without_gradients_has_no_profile(x, always_sol):
+    fast = make_training()
+    with torch.no_grad(), pytest.raises(RuntimeError, match="PyTorch: training mode"):
         sol.profile(fast, x)
+    with torch.autocast("cpu"), pytest.raises(RuntimeError, match="training under"):
+        sol.profile(fast, x)
+    with pytest.raises(RuntimeError, match="inference only"):
+        sol.report(fast, x)
+
+
+def test_memory_of_training(x, always_sol):
+    """Both calls have an arena each, and what the first one leaves for the second counts as well."""
+    fast = make_training(0.5)
+    small, large = sol.memory(fast, 2), sol.memory(fast, 64)
+    inference = sol.memory(fast.eval(), 64)
+    assert inference.saved == inference.backward_arena == 0 and "backward" not in str(inference)
+    assert 0 < small.saved < large.saved and large.saved >= 64 * 4 * 8 * 7 * 5
+    assert 0 < large.backward_live <= large.backward_arena and small.backward_arena > 0
+    assert large.own == sum(
+        (large.weights, large.constants, large.arena, large.scratch, large.saved)
+    ) + (large.backward_arena + large.backward_scratch)
+    assert "backward_arena" in str(large)
 
 
 def test_wrong_arguments(net, fast, x):

@@ -167,21 +167,25 @@ class Engine:
         return [again for x in self._entries() if x.breaks for again in x.breaks.backend.made_again]
 
     def find_run(self, args, kwargs):
-        """Returns (plan, weights, tensors, batch) of an inference call with these arguments, without running it.
+        """Returns (plan, weights, tensors, batch) of a call with these arguments, without running it.
 
-        Raises RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not
+        It is an inference call, or one that trains if the module is in training: then ``weights`` are Packed. Raises RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not
         fit the declaration.
         """
+        state = self._current_state()
+        form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
+        mode = self._find_training(state, leaves)
         with torch.no_grad():
-            state = self._current_state()
-            form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
-            self._refuse_run(state.reason or (TRAINING if state.snapshot.modes else None))
-            self._refuse_run(find_mode(state.snapshot, leaves))
+            self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
             self._refuse_run("an input is empty" if is_empty(batch) else None)
-            entry = self._find_entry(state, form, constants, batch)
+            entry = self._find_entry(state, form, constants, batch, mode)
             self._refuse_breaks(entry)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
+            if mode:
+                packed = self._pack(entry)
+                self._refuse_run(entry.plan.find_overlap_of(packed, leaves))
+                return entry.plan, packed, tensors, batch
             weights = self._find_weights(entry)
             self._refuse_run(entry.plan.find_overlap(weights, leaves, self._caller(form, leaves)))
             return entry.plan, weights, tensors, batch
@@ -192,10 +196,20 @@ class Engine:
         state = self._current_state()
         self._refuse_run(state.reason)
         form = self._forms.declared
-        entry = self._make_entry(state, form, form.constants, batch)
+        mode = self._find_training(state, [spec.make_empty() for spec in form.tensors])
+        entry = self._make_entry(state, form, form.constants, batch, mode=mode)
         self._refuse_breaks(entry)
         self._refuse_run(entry.reason)
         return entry.plan
+
+    def _find_training(self, state, leaves):
+        """Returns the Mode of a call of a module in training, None if it is not. Raises RuntimeError if PyTorch runs such a call."""
+        if not state.snapshot.modes:
+            return None
+        mode = training_mode(state.snapshot, leaves)
+        reason = "training under torch.autocast" if autocast_type() else state.snapshot.untrainable
+        self._refuse_run(reason if mode.has_gradients else TRAINING)
+        return mode
 
     def _current_state(self):
         self._refuse_run(self.refusal)

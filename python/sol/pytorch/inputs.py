@@ -74,6 +74,10 @@ class TensorSpec(NamedTuple):
             a is None or a == b for a, b in zip(self.shape, shape)
         )
 
+    def make_empty(self):
+        """Returns a tensor without elements that wants a gradient if the declared one does."""
+        return torch.empty(0, dtype=self.dtype, requires_grad=self.requires_grad)
+
     def __str__(self):
         return describe(self.dtype, self.shape)
 
@@ -91,7 +95,7 @@ def input(shape, dtype=torch.float32, requires_grad=False):
     shape          a list of sizes. Any size may be 0, which leaves it open: a call may have any value there. The first size
                    is the batch size, if it is open: it is equal for all inputs.
     dtype          a torch.dtype: a float, integer or bool type. PyTorch runs a model that reads others, such as complex numbers.
-    requires_grad  has no effect: at each call, SOL checks whether a gradient is needed
+    requires_grad  only for sol.memory in training: at each call, SOL checks whether a gradient is needed
 
     Raises TypeError if a size is no integer or ``dtype`` no torch.dtype, ValueError if a size is negative or if the tensor
     has more than 2**63 - 1 bytes.

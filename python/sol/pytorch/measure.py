@@ -1,11 +1,15 @@
 """sol.profile, sol.report and sol.memory for optimized PyTorch modules."""
 
+import functools
+
 import torch
 
 from sol.pytorch.inputs import TensorSpec
 from sol.pytorch.module import engine_of
 from sol.pytorch.plan import follow_threads
 from sol.pytorch.selector import without_selectors
+from sol.pytorch.structure import flatten
+from sol.pytorch.training import TrainingPlan
 from sol.times import Memory, make_profile, write_report
 
 
@@ -14,20 +18,33 @@ def profile(module, *inputs, runs=20, **keywords):
     engine = engine_of(module)
     plan, weights, tensors, batch = engine.find_run(inputs, keywords)
     follow_threads()
-    with torch.no_grad(), without_selectors(), plan.unchanged(weights):
+    trains = isinstance(plan, TrainingPlan)
+    call = functools.partial(_train, module) if trains else module
+    with torch.set_grad_enabled(trains), without_selectors(), plan.unchanged(weights):
         return make_profile(
             engine.options.name,
             plan.program.dot(),
-            lambda: module(*inputs, **keywords),
+            functools.partial(call, *inputs, **keywords),
             lambda: plan.profile(weights, tensors, batch),
             runs,
         )
+
+
+def _train(module, *inputs, **keywords):
+    """A call and its backward call, without a change of anybody's ``grad``."""
+    given = [x for x in flatten((inputs, keywords))[0] if isinstance(x, torch.Tensor)]
+    wanted = [x for x in [*module.parameters(), *given] if x.requires_grad]
+    found = flatten(module(*inputs, **keywords))[0]
+    results = [x for x in found if isinstance(x, torch.Tensor) and x.requires_grad]
+    torch.autograd.grad(results, wanted, [torch.ones_like(y) for y in results], allow_unused=True)
 
 
 def report(module, *inputs, path="report.html", runs=20, **keywords):
     """See sol.report."""
     engine = engine_of(module)
     plan, weights, tensors, batch = engine.find_run(inputs, keywords)
+    if isinstance(plan, TrainingPlan):
+        raise RuntimeError(f"{engine.options.name}: sol.report draws inference only: call eval()")
     follow_threads()
     with torch.no_grad(), without_selectors(), plan.unchanged(weights):
         write_report(

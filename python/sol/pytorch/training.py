@@ -60,12 +60,30 @@ class TrainingPlan(Plan):
         written = zip(self.updates, (packed.tensors[i] for i in self.updated))
         return find_overlap(list(written), leaves, "an input")
 
+    def _written(self, packed):
+        return [packed.tensors[i] for i in self.updated]
+
     # ---- A call ----
+
+    def profile(self, packed, tensors, batch):
+        """Runs both calls once, with gradients of 1. See Plan.profile."""
+        symbols = self.symbols(batch)
+        outputs = self._make_outputs(symbols)
+        given = [torch.ones_like(y) for y, has in zip(outputs, self.differentiable) if has]
+        inputs = [*self._find_inputs(tensors), *given]
+        sources = [x.data_ptr() for x in inputs]
+        with self.unchanged(packed):
+            return self.program.profile(
+                packed.weights, symbols, sources, [y.data_ptr() for y in outputs]
+            )
+
+    def _find_inputs(self, tensors):
+        return [tensors[i] for i in self.inputs] + ([seeds.draw()] if self._draws else [])
 
     def train(self, packed, tensors, batch):
         """Runs the forward call. Returns the model's result, which autograd can differentiate. ``packed``: Packed, up to date."""
         symbols = self.symbols(batch)
-        inputs = [tensors[i] for i in self.inputs] + ([seeds.draw()] if self._draws else [])
+        inputs = self._find_inputs(tensors)
         outputs = Step.apply(self, packed.weights, symbols, *inputs, *packed.tensors)
         return outputs[0] if self.is_single else self.build(outputs, None, symbols)
 

@@ -22,6 +22,7 @@ struct run {
     void **owned;      /* the buffer to free, NULL for the caller's tensors */
     int *last;         /* position of the last layer that reads it, -1 for none */
     void **update;     /* by update: the parameter's new value, NULL before it exists */
+    enum phase phase;  /* N_PHASES: all at once */
 };
 
 /* Size of a tensor in bytes; ENOMEM on overflow. */
@@ -112,10 +113,15 @@ static enum sol_status eval_layer(struct run *r, const struct layer *layer) {
     return layer->kind == LAYER_host ? call_host(r, layer) : call_layer(r, layer);
 }
 
+/* Does this call write what belongs to `phase`, FORWARD or BACKWARD? */
+static bool is_of_call(const struct run *r, enum phase phase) {
+    return r->phase == N_PHASES || r->phase == phase;
+}
+
 static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void *const *outputs) {
     for (int i = 0; i < r->m->outputs.n; i++) {
         size_t size;
-        if (r->m->outputs.at[i] != t) continue;
+        if (r->m->outputs.at[i] != t || !is_of_call(r, r->m->output_phases.at[i])) continue;
         TRY(find_bytes(t, r->symbols, &size));
         if (size) memcpy(outputs[i], r->data[t->id], size);
     }
@@ -125,7 +131,7 @@ static enum sol_status copy_outputs(struct run *r, const struct tensor *t, void 
 static enum sol_status keep_updates(struct run *r, const struct tensor *t) {
     for (int i = 0; i < r->m->updates.n; i++) {
         size_t size;
-        if (r->m->updates.at[i].value != t) continue;
+        if (r->m->updates.at[i].value != t || !is_of_call(r, FORWARD)) continue;
         TRY(find_bytes(t, r->symbols, &size));
         r->update[i] = mem_alloc(size + 1, 64);
         if (!r->update[i]) return fail(SOL_ENOMEM, "no %zu bytes for tensor %d", size, t->id);
@@ -136,7 +142,7 @@ static enum sol_status keep_updates(struct run *r, const struct tensor *t) {
 
 /* Nothing can fail here: keep_updates has found all sizes. A parameter without elements may have the address NULL. */
 static void apply_updates(const struct run *r) {
-    for (int i = 0; i < r->m->updates.n; i++) {
+    for (int i = 0; i < r->m->updates.n && is_of_call(r, FORWARD); i++) {
         const struct tensor *param = r->m->updates.at[i].param;
         size_t size = 0;
         enum sol_status status = find_bytes(param, r->symbols, &size);
@@ -158,6 +164,7 @@ static void drop_dead(struct run *r, int at) {
 static enum sol_status eval_layers(struct run *r, void *const *outputs) {
     for (int i = 0; i < r->m->layers.n; i++) {
         const struct layer *layer = r->m->layers.at[i];
+        if (r->phase == FORWARD && phase_is_backward(layer->out[0]->phase)) continue;
         if (!r->data[layer->out[0]->id]) TRY(eval_layer(r, layer));
         for (int k = 0; k < layer->n_out; k++) {
             TRY(copy_outputs(r, layer->out[k], outputs));
@@ -170,7 +177,13 @@ static enum sol_status eval_layers(struct run *r, void *const *outputs) {
 
 enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
                         const void *const *params, void *const *outputs) {
-    struct run r = {.m = m, .symbols = symbols};
+    return ref_run_phase(m, N_PHASES, symbols, inputs, params, outputs);
+}
+
+enum sol_status ref_run_phase(const struct model *m, enum phase phase, const int64_t *symbols,
+                              const void *const *inputs, const void *const *params,
+                              void *const *outputs) {
+    struct run r = {.m = m, .symbols = symbols, .phase = phase};
     enum sol_status status = start_run(&r);
     for (int i = 0; !status && i < m->inputs.n; i++) r.data[m->inputs.at[i]->id] = inputs[i];
     for (int i = 0; !status && i < m->params.n; i++) r.data[m->params.at[i]->id] = params[i];

@@ -30,6 +30,11 @@ enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, con
  * written after the last layer. ENOMEM: no memory for a buffer. */
 enum sol_status ref_run(const struct model *m, const int64_t *symbols, const void *const *inputs,
                         const void *const *params, void *const *outputs);
+/* One call of a model with a backward part: FORWARD leaves out the layers of BACKWARD, which computes all layers again, but writes no
+ * outputs and parameters of FORWARD. Pointers that a call does not use may be NULL. */
+enum sol_status ref_run_phase(const struct model *m, enum phase phase, const int64_t *symbols,
+                              const void *const *inputs, const void *const *params,
+                              void *const *outputs);
 /* The same model with f64 in place of every float type, so that nothing is rounded to f32, f16 or bf16: for tests that need exacter
  * results than those of ref_run. Inputs and parameters have their declared types; outputs that are floats are written as f64. Updates
  * are not applied. */
