@@ -181,6 +181,8 @@
      X "%1 = reshape %0 shape=[$0,48,6]\n%2 = reshape %1 shape=[$0,6,48]\n"
        "output %2 \"y\"\n",
      X "%1 = reshape %0 shape=[$0,6,48]\noutput %1 \"y\"\n"},
+    {"simplify", X "%1 = stop %0\n%2 = exp %1\noutput %2 \"y\"\n",
+     X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = expand %0 shape=[$0,8,6,6]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = concat %0 axis=1\n%2 = exp %1\noutput %2 \"y\"\n",
