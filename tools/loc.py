@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 27740
+CORE_LINES = 27800
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -36,7 +36,7 @@ FOLDERS = {
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
-    "python/sol/pytorch": 9390,
+    "python/sol/pytorch": 9500,
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
@@ -52,7 +52,7 @@ FOLDERS = {
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
     "src/jit": 820,
-    "src/pass": 1640,
+    "src/pass": 1680,
     "src/plan": 2660,
     "src/report": 400,
     "src/run": 3270,
@@ -61,8 +61,8 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 5060,
-    "test/torch": 9680,
-    "test/unit": 9430,
+    "test/torch": 9880,
+    "test/unit": 9450,
     "tools": 2440,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

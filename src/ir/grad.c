@@ -95,7 +95,8 @@ static bool wants_any(const struct gradients *s, const struct layer *l) {
     return false;
 }
 
-/* A tensor wants a gradient if it is one of x, or if it is computed from one that wants a gradient, and is a float. */
+/* A tensor wants a gradient if it is one of x, or if it is computed from one that wants a gradient, and is a float. Behind a layer
+ * `stop` none does, unless it is one of x. */
 static void find_wanting(struct gradients *s, int n_x, struct tensor *const *x) {
     for (int i = 0; i < n_x; i++) s->wants[x[i]->id] = true;
     for (int i = 0; i < s->m->layers.n; i++) {

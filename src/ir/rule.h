@@ -84,7 +84,7 @@ bool rule_fit_window(const struct rule *r, int axis, int64_t kernel, struct attr
 #define SQUARE(x) UNARY(square, x)
 #define WHERE(condition, yes, no) rule_where(r, condition, yes, no)
 
-/* ---- Rules: one function per name in layer.def. grad_none stands for kinds whose outputs are no floats: it is never called ---- */
+/* ---- Rules: one function per name in layer.def. grad_none stands for kinds whose outputs are no floats, and for `stop`: it is never called ---- */
 
 #define LAYER(kind, min, max, shape, math, types, grad, traits, attrs) \
     void grad_##grad(struct rule *r);

@@ -17,6 +17,12 @@ static struct tensor *drop_slice(struct model *m, const struct layer *l) {
     return l->attr.step > 0 ? drop_same_shape(m, l) : l->out[0];
 }
 
+/* A stop acts on gradients only, which are added before all passes. */
+static struct tensor *drop_stop(struct model *m, const struct layer *l) {
+    (void)m;
+    return l->in[0];
+}
+
 static struct tensor *drop_single_concat(struct model *m, const struct layer *l) {
     (void)m;
     return l->n_in == 1 ? l->in[0] : l->out[0];
@@ -150,6 +156,7 @@ static struct tensor *drop_neutral(struct model *m, const struct layer *l) {
 
 static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},
+    {LAYER_stop, drop_stop},
     {LAYER_expand, drop_same_shape},
     {LAYER_concat, drop_single_concat},
     {LAYER_permute, merge_permute},

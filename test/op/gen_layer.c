@@ -259,6 +259,7 @@ static const struct {
     {"sqrt", "", 0, 100},
     {"rsqrt", "", 0.001f, 100},
     {"abs", "", -4, 4},
+    {"stop", "", -4, 4},
     {"neg", "", -4, 4},
     {"square", "", -4, 4},
     {"reciprocal", "", 0.01f, 4},

@@ -521,10 +521,12 @@ class Square(torch.autograd.Function):
         return g * 7
 
 
-def halve(x):
-    with torch.no_grad():
-        y = x / 2
-    return x + y
+def squared(x):
+    return Square.apply(x)
+
+
+def checkpointed(function, is_reentrant):
+    return lambda x: checkpoint(function, x, use_reentrant=is_reentrant) * x
 
 
 def hook(x):
@@ -536,9 +538,11 @@ def hook(x):
 @pytest.mark.parametrize(
     "function, reason",
     [
-        (lambda x: x.detach() * x, "stops a gradient"),
-        (halve, "turns gradients off"),
         (Square.apply, "has a torch.autograd.Function"),
+        (checkpointed(Square.apply, False), "has a torch.autograd.Function"),
+        (checkpointed(torch.sin, True), "has a checkpoint that is reentrant"),
+        (torch.compiler.allow_in_graph(Square.apply), ""),
+        (torch.compiler.allow_in_graph(squared), "calls squared, which may have"),
         (hook, ""),
         (lambda x: x * torch.rand_like(x), ""),
     ],

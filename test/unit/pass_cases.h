@@ -131,7 +131,8 @@
      V "%1 = scalar value=0.0\n%2 = equal %0 %1\n%3 = scalar value=0.0\n%4 = scalar value=1.0\n"
        "%5 = where %2 %3 %4\n%6 = sum %5 axes=[1]\noutput %6 \"y\"\n"},
     {"decompose", X "%1 = sum %0 axes=[0,2,3]\noutput %1 \"y\"\n",
-     X "%1 = sum %0 axes=[2,3] keepdim=true\n%2 = sum %1 axes=[0,2,3]\noutput %2 \"y\"\n"},
+     X "%1 = sum %0 axes=[3] keepdim=true\n%2 = sum %1 axes=[2] keepdim=true\n"
+       "%3 = sum %2 axes=[0,2,3]\noutput %3 \"y\"\n"},
     {"decompose", X "%1 = mean %0 axes=[0,3] keepdim=true\noutput %1 \"y\"\n",
      X "%1 = mean %0 axes=[3] keepdim=true\n%2 = mean %1 axes=[0,3] keepdim=true\n"
        "output %2 \"y\"\n"},
@@ -139,10 +140,11 @@
     {"decompose", X "%1 = mean %0 axes=[2,3]\noutput %1 \"y\"\n", NULL},
     {"decompose", X "%1 = sum %0 axes=[0]\noutput %1 \"y\"\n", NULL},
     {"decompose", X "%1 = variance %0 axes=[0,2,3]\noutput %1 \"y\"\n",
-     X "%1 = mean %0 axes=[2,3] keepdim=true\n%2 = sub %0 %1\n%3 = square %2\n"
-       "%4 = mean %3 axes=[2,3] keepdim=true\n%5 = mean %1 axes=[0] keepdim=true\n"
-       "%6 = sub %1 %5\n%7 = square %6\n%8 = add %4 %7\n%9 = mean %8 axes=[0,2,3]\n"
-       "output %9 \"y\"\n"},
+     X "%1 = mean %0 axes=[3] keepdim=true\n%2 = mean %1 axes=[2] keepdim=true\n"
+       "%3 = sub %0 %2\n%4 = square %3\n%5 = mean %4 axes=[3] keepdim=true\n"
+       "%6 = mean %5 axes=[2] keepdim=true\n%7 = mean %2 axes=[0] keepdim=true\n"
+       "%8 = sub %2 %7\n%9 = square %8\n%10 = add %6 %9\n%11 = mean %10 axes=[0,2,3]\n"
+       "output %11 \"y\"\n"},
     {"decompose", V "%1 = variance %0 axes=[1] correction=1.0\noutput %1 \"y\"\n",
      V "%1 = mean %0 axes=[1] keepdim=true\n%2 = sub %0 %1\n%3 = square %2\n"
        "%4 = sum %3 axes=[1]\n%5 = scalar value=7.0\n%6 = div %4 %5\noutput %6 \"y\"\n"},
@@ -181,6 +183,8 @@
      X "%1 = reshape %0 shape=[$0,48,6]\n%2 = reshape %1 shape=[$0,6,48]\n"
        "output %2 \"y\"\n",
      X "%1 = reshape %0 shape=[$0,6,48]\noutput %1 \"y\"\n"},
+    {"simplify", X "%1 = stop %0\n%2 = exp %1\noutput %2 \"y\"\n",
+     X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = expand %0 shape=[$0,8,6,6]\n%2 = exp %1\noutput %2 \"y\"\n",
      X "%1 = exp %0\noutput %1 \"y\"\n"},
     {"simplify", X "%1 = concat %0 axis=1\n%2 = exp %1\noutput %2 \"y\"\n",
@@ -354,8 +358,8 @@
        "%4 = exp %3\n%5 = mul %4 %1\n%6 = mul %3 %1\noutput %4 \"y\"\n"
        "output %5 \"a\" backward\noutput %6 \"b\" backward\n",
      V "%1 = input f32[$0,8] \"g\" backward\n%2 = param f32[8,8] \"w\"\n%3 = linear %0 %2\n"
-       "%4 = exp %3\n%5 = exp %3\n%6 = mul %5 %1\n%7 = mul %3 %1\noutput %4 \"y\"\n"
-       "output %6 \"a\" backward\noutput %7 \"b\" backward\n"},
+       "%4 = exp %3\n%5 = mul %3 %1\n%6 = exp %3\n%7 = mul %6 %1\noutput %4 \"y\"\n"
+       "output %7 \"a\" backward\noutput %5 \"b\" backward\n"},
     {"recompute",
      V "%1 = input f32[$0,8] \"g\" backward\n%2 = param f32[8,8] \"w\"\n%3 = linear %0 %2\n"
        "%4 = exp %3\n%5 = mul %4 %1\noutput %4 \"y\"\noutput %5 \"a\" backward\n",

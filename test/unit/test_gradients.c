@@ -72,6 +72,22 @@ static void test_none(void) {
     sol_model_free(m);
 }
 
+/* A stop ends a path, and x keeps the gradients of its other readers. */
+static void test_stop(void) {
+    sol_tensor x;
+    struct sol_model *m = new_model(4, &x);
+    sol_tensor stop = add(m, "stop", x, ""),
+               y = sol_model_layer(m, "mul", 2, (sol_tensor[]){stop, x}, "", NULL);
+    CHECK(gradient(m, add(m, "exp", stop, ""), x) == SOL_NO_TENSOR);
+    sol_model_output(m, "y", y);
+    sol_model_backward_output(m, "dx", gradient(m, y, x));
+    CHECK(!sol_model_check(m));
+    char *text = sol_model_print(m);
+    CHECK(!count(text, " = add"));
+    free(text);
+    sol_model_free(m);
+}
+
 static void fails(const char *kind, enum sol_status status, const char *message) {
     sol_tensor x;
     struct sol_model *m = new_model(4, &x);
@@ -118,6 +134,7 @@ int main(void) {
     test_slices();
     test_gap();
     test_none();
+    test_stop();
     test_errors();
     test_refusal();
     return check_done();

@@ -204,6 +204,7 @@ static const struct row rows[] = {
     {X, "sqrt", NEVER},
     {X, "rsqrt", NEVER},
     {X, "abs", NEVER},
+    {X, "stop", NEVER},
     {X, "neg", NEVER},
     {X, "square", NEVER},
     {X, "reciprocal", NEVER},

@@ -69,6 +69,7 @@ static const char *const pointwise[] = {
     "reciprocal",
     "erf",
     "copy",
+    "stop",
     "sin",
     "cos",
     "tan",

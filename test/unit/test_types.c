@@ -128,6 +128,7 @@ static const struct row {
     {"T[3]", "reduce_max", ANY},
     {"T[3]", "reduce_min", ANY},
     {"T[3]", "cumsum", NUMBERS},
+    {"T[3]", "stop", ANY},
     {"T[3]", "reshape shape=[3,1]", ANY},
     {"T[3]", "permute axes=[0]", ANY},
     {"T[3]", "slice shape=[2]", ANY},

@@ -75,8 +75,12 @@ GRADIENT_TRICKS = {
     "autograd_function_apply": "has a torch.autograd.Function",
     "hook": "gives a tensor a hook",
     "requires_grad": "changes which tensors want gradients",
-    "set_grad_enabled": "turns gradients off or on",
+    "inference_mode": "turns inference mode on or off",
 }
+
+# Modules whose functions have the gradients of their operators, also if Dynamo does not look into them (allow_in_graph).
+PLAIN_MODULES = {"torch", "einops"}
+GRAD_MODE = "_set_grad_enabled"
 
 # The local variables of _call that hold the arguments of the model.
 ARGUMENTS = {"args", "kwargs"}
@@ -339,12 +343,31 @@ def _check_graph(backend_input, walker, buffers):
 
 
 def _check_gradients(backend_input):
-    """Raises CannotCapture for a graph whose gradients are not those of its operators."""
-    for node in backend_input.graph_module.graph.nodes if backend_input else ():
-        name = str(getattr(node.target, "__name__", node.target))
-        for part, text in GRADIENT_TRICKS.items():
-            if node.op.startswith("call") and part in name:
-                raise CannotCapture(f"its forward {text}{_find_line(node)}")
+    """Raises CannotCapture for a graph whose gradients are not those of its operators, apart from those inside of no_grad."""
+    if not backend_input:
+        return
+    graphs = [x.graph for x in backend_input.graph_module.modules() if hasattr(x, "graph")]
+    for node in (x for graph in graphs for x in graph.nodes if x.op.startswith("call")):
+        text = _find_trick(node)
+        if text:
+            raise CannotCapture(f"its forward {text}{_find_line(node)}")
+    modes = [x.args[0] for x in backend_input.graph_module.graph.nodes if _name(x) == GRAD_MODE]
+    if modes and not modes[-1]:
+        raise CannotCapture("its forward leaves gradients off")
+
+
+def _find_trick(node):
+    """Returns what a call of a graph does with gradients, or None if that is nothing special."""
+    if node.kwargs.get("use_reentrant"):
+        return "has a checkpoint that is reentrant"
+    module = getattr(node.target, "__module__", None) or ""
+    if isinstance(node.target, types.FunctionType) and module.split(".")[0] not in PLAIN_MODULES:
+        return f"calls {_name(node)}, which may have a gradient of its own"
+    return next((text for part, text in GRADIENT_TRICKS.items() if part in _name(node)), None)
+
+
+def _name(node):
+    return str(getattr(node.target, "__name__", node.target))
 
 
 def _find_line(node):

@@ -33,6 +33,7 @@ from sol.pytorch.inputs import (
 )
 from sol.pytorch.modes import autocast_type
 from sol.pytorch.reads import Reads
+from sol.pytorch.regions import inline_regions
 from sol.pytorch.replaced import replaced_code
 from sol.pytorch.structure import Call, Made, flatten
 from sol.pytorch.whole import whole_recurrent
@@ -285,7 +286,7 @@ def _capture_sizes(model, specs, structure, sizes, mode):
             with torch.random.fork_rng(devices=[]):
                 _check_runs(flat, examples, tensors)
             raise Broken(str(error)) from error
-    _inline_autocasts(exported)
+    inline_regions(exported, mode is not None and mode.has_gradients)
     _check_autocast(exported)
     memory = _remove_dropouts(exported, mode is not None and mode.has_gradients)
     result = flat.result
@@ -311,42 +312,6 @@ class Memory:
         """Notes that ``value`` is ``argument``."""
         self._kept.append(value)
         self._same[value.untyped_storage()._cdata] = self.of(argument)
-
-
-def _inline_autocasts(exported):
-    """Puts the nodes of each ``with torch.autocast`` of the forward in place of the node that calls them.
-
-    Their types are already those that autocast has chosen. ``meta["autocast"]`` marks them, as PyTorch would compute them in other
-    types outside.
-    """
-    wrap = torch.ops.higher_order.wrap_with_autocast
-    graph, root = exported.graph, exported.graph_module
-    while found := [node for node in graph.nodes if node.target is wrap]:
-        call = found[0]
-        part, args = call.args[4], call.args[5:]
-        inner = getattr(root, part.target).graph
-        copies = dict(zip([x for x in inner.nodes if x.op == "placeholder"], args))
-        with graph.inserting_before(call):
-            for node in inner.nodes:
-                if node.op == "get_attr":
-                    setattr(
-                        root,
-                        f"{part.target}_{node.target}",
-                        getattr(getattr(root, part.target), node.target),
-                    )
-                    copies[node] = graph.get_attr(f"{part.target}_{node.target}")
-                elif node.op == "call_function":
-                    copies[node] = graph.node_copy(node, copies.__getitem__)
-                    copies[node].meta["autocast"] = True
-        results = [copies[x] for x in inner.output_node().args[0]]
-        for user in list(call.users):
-            result = results[user.args[1]]
-            user.replace_all_uses_with(result)
-            exported.graph_signature.replace_all_uses(user.name, result.name)
-            graph.erase_node(user)
-        graph.erase_node(call)
-        graph.erase_node(part)
-    root.recompile()
 
 
 def _check_autocast(exported):
@@ -423,7 +388,7 @@ def capture_graph(module, specs, shapes, sizes, named):
     flat = _Flat(module, specs, flatten(Call(examples, {}))[1])
     with LOCK, compile_lock, torch.no_grad(), quiet():
         exported = _export(flat, examples, _find_open(specs, shapes))
-    _inline_autocasts(exported)
+    inline_regions(exported)
     _check_autocast(exported)
     memory = _remove_dropouts(exported)
     result = flat.result

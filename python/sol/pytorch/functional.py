@@ -18,16 +18,18 @@ def make_functional(captured):
     ``captured.batches`` to the open sizes for which the new graph is valid.
 
     PyTorch keeps some composite operators whole, and then takes their results for new tensors, also those that share memory with
-    an argument. A write into such a result would be lost.
+    an argument. A later write into such a result, or into the argument, would be lost.
     """
     exported = captured.exported
     nodes = [
         node for node in exported.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
     ]
     memory = captured.memory
-    hidden = set().union(*(_hidden_storages(node, memory) for node in nodes))
-    if any(storage in hidden for node in nodes for storage in _written_storages(node, memory)):
-        return None
+    hidden = set()
+    for node in nodes:
+        if not hidden.isdisjoint(_written_storages(node, memory)):
+            return None
+        hidden |= _hidden_storages(node, memory)
     with torch.no_grad(), oblivious(), quiet():
         functional = exported.run_decompositions({})
     is_valid = captured.batches.narrow(functional)

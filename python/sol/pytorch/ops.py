@@ -17,6 +17,7 @@ The other parts of the table:
     ops_scatter.py  writes at computed positions           ops_window.py  convolutions with computed weights
     ops_bag.py      sums of embeddings                     ops_recurrent.py  LSTM, GRU, RNN
     ops_quantized.py  integers that stand for floats       ops_random.py  dropout
+    stops.py        where gradients end
 
 A new op is one row of a TABLE.
 """
@@ -44,6 +45,7 @@ from sol.pytorch import (
     ops_type,
     ops_volume,
     ops_window,
+    stops,
 )
 from sol.pytorch.builder import Value, all_axes, batched, normal_axis, pair
 from sol.pytorch.builder import needs as _needs
@@ -544,7 +546,7 @@ TABLE = {
 
 for part in (
     ops_bag, ops_einsum, ops_index, ops_loss, ops_math, ops_move, ops_norm, ops_order, ops_product, ops_quantized, ops_random, ops_recurrent,
-    ops_resize, ops_sample, ops_scatter, ops_shape, ops_type, ops_volume,
+    ops_resize, ops_sample, ops_scatter, ops_shape, ops_type, ops_volume, stops,
 ):  # fmt: skip
     TABLE |= part.TABLE
 

@@ -3,10 +3,11 @@
     Gradients(captured, module, mode)    finds the results through which gradients flow
     Gradients.add(imported)              adds the backward part to the model: Model.gradients
 
-A gradient in PyTorch is that of the operators that ran. So is SOL's, of the layers that they became. Where a forward wants another
-one, as behind ``detach``, PyTorch runs the model: Unsupported is raised.
+A gradient in PyTorch is that of the operators that ran. So is SOL's, of the layers that they became. None flows through ``detach``, nor
+through what runs inside of ``no_grad``: there the graph gets stops (stops.py).
 """
 
+import operator
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,20 @@ from sol.pytorch.aliases import Alias
 from sol.pytorch.builder import Unsupported
 from sol.pytorch.capture import PREFIX
 from sol.pytorch.nodes import as_list, show_call
+from sol.pytorch.stops import STOP, insert_stop
 from sol.pytorch.watch import find_tensor
 
-STOPS = {"detach", "detach_"}
+# Operators whose results are new tensors, although they may lie in the memory of an argument. Others may return the argument itself,
+# whose gradient is not stopped by no_grad.
+VIEWS = {
+    "adjoint", "alias", "as_strided", "chunk", "detach", "diagonal", "expand", "expand_as", "mH", "mT", "matrix_H", "narrow", "permute",
+    "reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "swapaxes", "t", "transpose", "unbind", "unfold", "unsqueeze",
+    "view", "view_as",
+}  # fmt: skip
+# Operators whose result is the argument itself if it lies in the memory of that.
+SAME = {"contiguous", "to"}
+# Operators that read the shape of the second argument only.
+LIKE = {"expand_as", "reshape_as", "view_as"}
 
 
 class Gradients:
@@ -121,7 +133,7 @@ def _find_results(captured, wants):
     positions = {name: i for i, name in enumerate(exported.graph_signature.user_inputs)}
     specs = {x.arg.name: x for x in exported.graph_signature.input_specs}
     flow = _Flow(memory)
-    for node in exported.graph.nodes:
+    for node in list(exported.graph.nodes):
         if node.op == "placeholder":
             spec, position = specs[node.name], positions.get(node.name)
             if wants(spec, position):
@@ -130,6 +142,7 @@ def _find_results(captured, wants):
                 flow.note_buffer(node)
         elif node.op == "call_function":
             flow.visit(node)
+    exported.graph_module.recompile()
     (end,) = (node for node in exported.graph.nodes if node.op == "output")
     results = zip(exported.graph_signature.output_specs, end.args[0])
     return [flow.sources(x) for spec, x in results if spec.kind == OutputKind.USER_OUTPUT]
@@ -141,6 +154,8 @@ class _Flow:
     def __init__(self, memory):
         self._memory = memory
         self._nodes, self._written, self._buffers = {}, {}, set()
+        self._stopped = set()  # stops, and what lies in their memory
+        self._stops = {}  # node -> its stop
 
     def add(self, node, source):
         self._nodes[node] = {source}
@@ -149,17 +164,25 @@ class _Flow:
         self._buffers |= self._storages(node)
 
     def sources(self, node):
-        if not isinstance(node, torch.fx.Node):
+        if not isinstance(node, torch.fx.Node) or node in self._stopped:
             return set()
         written = [self._written.get(x, ()) for x in self._storages(node)] if self._written else ()
         return set(self._nodes.get(node, ())).union(*written)
 
     def visit(self, node):
-        sources = set().union(*map(self.sources, node.all_input_nodes))
+        if node.meta.get("no_grad") and not self._is_same(node):
+            self._stop_arguments(node)
+        inputs = node.all_input_nodes[: 1 if _packet(node) in LIKE else None]
+        sources = set().union(*map(self.sources, inputs))
+        self._note_stopped(node, sources)
         if not sources:
             return
-        if _packet(node) in STOPS:
-            raise Unsupported(f"{show_call(node)} stops a gradient")
+        if _packet(node) == "detach_":
+            raise Unsupported(f"{show_call(node)} stops a gradient in place")
+        if _packet(node) == "detach":
+            node.target = STOP
+            self._stopped.add(node)
+            return
         if _packet(node) == "embedding" and any(node.args[3:]):
             raise Unsupported(f"{show_call(node)} has a gradient that is sparse or scaled")
         if not any(_is_float(x) for x in as_list(node.meta.get("val"))):
@@ -171,6 +194,39 @@ class _Flow:
                 raise Unsupported(f"{show_call(node)} writes what wants a gradient into a buffer")
             for x in storages:
                 self._written[x] = self._written.get(x, set()) | sources
+
+    def _is_same(self, node):
+        """Whether a node is its argument, or a part of it: its gradient does not depend on no_grad."""
+        if _packet(node) in SAME:
+            return not self._storages(node).isdisjoint(self._storages(node.args[0]))
+        return node.target is operator.getitem
+
+    def _stop_arguments(self, node):
+        """Gives an operator inside of no_grad stops for the arguments through which gradients would flow. Raises Unsupported."""
+        wanting = [x for x in node.all_input_nodes if self.sources(x)]
+        if _writes_first(node) and node.args[0] in wanting:
+            raise Unsupported(f"{show_call(node)} inside of no_grad writes what wants a gradient")
+        for x in wanting:
+            if _packet(node) not in VIEWS and not self._storages(x).isdisjoint(
+                self._storages(node)
+            ):
+                raise Unsupported(f"{show_call(node)} inside of no_grad may return its argument")
+            if x not in self._stops:
+                self._stops[x] = insert_stop(x, node)
+                self._stopped.add(self._stops[x])
+            node.replace_input_with(x, self._stops[x])
+
+    def _note_stopped(self, node, sources):
+        """Notes a node that lies in the memory of one behind a stop. Raises Unsupported if it brings a gradient into that memory."""
+        storages = self._storages(node)
+        stopped = [x for x in node.all_input_nodes if x in self._stopped]
+        if all(storages.isdisjoint(self._storages(x)) for x in stopped):
+            return
+        if sources:
+            raise Unsupported(
+                f"{show_call(node)} lies in the memory of a tensor without a gradient"
+            )
+        self._stopped.add(node)
 
     def _storages(self, node):
         values = as_list(node.meta.get("val"))

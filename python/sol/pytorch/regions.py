@@ -1,0 +1,65 @@
+"""Regions of a captured graph: what the forward runs inside of ``with torch.autocast`` or ``with torch.no_grad``.
+
+torch.export makes each a graph of its own, and a node that calls it. Here its nodes take the place of the call, each with marks:
+
+    meta["autocast"]    its types are those that autocast has chosen: PyTorch would compute it in other types outside
+    meta["no_grad"]     whether gradients were off (training_graph.py)
+"""
+
+import torch
+
+from sol.pytorch.audit import CannotCapture
+
+MARKS = "autocast", "no_grad"
+
+
+def inline_regions(exported, has_gradients=False):
+    """Inlines all regions. ``has_gradients``: the graph was captured with gradients on. Else raises CannotCapture for one that turns
+    them on, as its results want gradients."""
+    graph, root = exported.graph, exported.graph_module
+    while calls := [x for x in graph.nodes if _find_marks(x, has_gradients) is not None]:
+        for call in calls:
+            _inline(exported, call, _find_marks(call, has_gradients))
+    root.recompile()
+
+
+def _find_marks(node, has_gradients):
+    """Returns the marks of the nodes of a region that ``node`` calls, or None if it calls none."""
+    wraps = torch.ops.higher_order
+    if node.target is wraps.wrap_with_autocast:
+        return {"autocast": True}
+    if node.target is not wraps.wrap_with_set_grad_enabled:
+        return None
+    if node.args[0] and not has_gradients:
+        raise CannotCapture("its forward turns gradients on")
+    return {"no_grad": not node.args[0]}
+
+
+def _inline(exported, call, marks):
+    """Puts the nodes of a region in place of its call. Those of a region inside of it have its marks, too."""
+    graph, root = exported.graph, exported.graph_module
+    marks = {x: call.meta[x] for x in MARKS if x in call.meta} | marks
+    at = next(i for i, x in enumerate(call.args) if getattr(x, "op", "") == "get_attr")
+    part, args = call.args[at], call.args[at + 1 :]
+    inner = getattr(root, part.target)
+    copies = dict(zip([x for x in inner.graph.nodes if x.op == "placeholder"], args))
+    with graph.inserting_before(call):
+        for node in inner.graph.nodes:
+            if node.op == "get_attr":
+                name = f"{part.target}_{node.target}"
+                setattr(root, name, getattr(inner, node.target))
+                copies[node] = graph.get_attr(name)
+            elif node.op == "call_function":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+                copies[node].meta.update(marks)
+    _replace_results(exported, call, [copies[x] for x in inner.graph.output_node().args[0]])
+    graph.erase_node(call)
+    graph.erase_node(part)
+
+
+def _replace_results(exported, call, results):
+    for user in list(call.users):
+        result = results[user.args[1]]
+        user.replace_all_uses_with(result)
+        exported.graph_signature.replace_all_uses(user.name, result.name)
+        exported.graph.erase_node(user)
