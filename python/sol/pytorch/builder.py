@@ -71,7 +71,7 @@ class Builder:
     pass for random numbers, behind the graph's own, or None. ``may_draw``: calls can pass one.
     """
 
-    def __init__(self, name, batches, may_draw=False):
+    def __init__(self, name, batches, may_draw=True):
         self.model = _core.Model(name)
         self.records = []
         self.excluded = set()
@@ -190,7 +190,7 @@ class Builder:
 
     def random(self, shape):
         """Returns numbers of [0, 1), f32, which no other layer has: a stream of their own of the call's seed (seeds.py)."""
-        needs(self._may_draw, "random numbers in a call without gradients")
+        needs(self._may_draw, "random numbers, for which a library has no seed")
         if self.seed is None:
             self.seed = self.source(self.model.input, "seed", "i64", (), False)
         self._n_streams += 1

@@ -288,7 +288,7 @@ def _capture_sizes(model, specs, structure, sizes, mode):
             raise Broken(str(error)) from error
     inline_regions(exported, mode is not None and mode.has_gradients)
     _check_autocast(exported)
-    memory = _remove_dropouts(exported, mode is not None and mode.has_gradients)
+    memory = _remove_dropouts(exported)
     result = flat.result
     _check_result(result)
     batches = _batches(exported, tensors, shapes, sizes)
@@ -323,18 +323,16 @@ def _check_autocast(exported):
             raise CannotCapture(f"{packet} under torch.autocast")
 
 
-def _remove_dropouts(exported, may_draw=False):
+def _remove_dropouts(exported):
     """Removes dropouts that are off: they give their argument. Returns the graph's Memory: their example results have other
-    memory than the argument. Raises CannotCapture for a dropout that is on, unless ``may_draw`` is set."""
+    memory than the argument."""
     memory = Memory()
     for node in list(exported.graph.nodes):
         packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         if packet.rstrip("_") not in DROPOUTS or len(node.args) != 3:
             continue
         if node.args[2] is not False and node.args[1] != 0:
-            if may_draw:
-                continue
-            raise CannotCapture(f"{packet} in training mode")
+            continue
         memory.join(node.meta["val"], node.args[0].meta["val"])
         node.replace_all_uses_with(node.args[0])
         exported.graph_signature.replace_all_uses(node.name, node.args[0].name)

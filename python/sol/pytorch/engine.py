@@ -46,7 +46,7 @@ from sol.pytorch.selector import is_on, make_selector
 from sol.pytorch.shortcut import make_shortcut
 from sol.pytorch.state import Entry, State, next_state
 from sol.pytorch.training import Packed, make_training_plan
-from sol.pytorch.watch import TRAINING, Snapshot
+from sol.pytorch.watch import Snapshot
 
 # Limits for the captures of one model, after which PyTorch runs it, as more captures would take longer than SOL saves:
 # captures with a new result, and captures with the same result as before.
@@ -182,7 +182,7 @@ class Engine:
             self._refuse_breaks(entry)
             self._refuse_run(entry.reason or entry.reads.find_conflict(leaves))
             self._refuse_run(entry.plan.refusal(batch))
-            if mode:
+            if mode and mode.has_gradients:
                 packed = self._pack(entry)
                 self._refuse_run(entry.plan.find_overlap_of(packed, leaves))
                 return entry.plan, packed, tensors, batch
@@ -207,8 +207,7 @@ class Engine:
         if not state.snapshot.modes:
             return None
         mode = training_mode(state.snapshot, leaves)
-        reason = "training under torch.autocast" if autocast_type() else state.snapshot.untrainable
-        self._refuse_run(reason if mode.has_gradients else TRAINING)
+        self._refuse_run(state.snapshot.untrainable if mode.has_gradients else None)
         return mode
 
     def _current_state(self):
@@ -287,8 +286,6 @@ class Engine:
 
     def _train(self, state, mode, form, constants, tensors, batch, leaves, args, kwargs):
         """Runs a call with gradients: always in SOL if that is possible, as it may run once only and the backward call follows it."""
-        if autocast_type():
-            return self._train_eager("training under torch.autocast", args, kwargs)
         if state.snapshot.untrainable:
             return self._train_eager(state.snapshot.untrainable, args, kwargs)
         entry = self._find_entry(state, form, constants, batch, mode)
@@ -337,7 +334,7 @@ class Engine:
         return result
 
     def _run_writing(self, form, entry, tensors, batch, leaves, args, kwargs):
-        """Runs a call that writes buffers or inputs. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
+        """Runs a call that writes, or draws random numbers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
         try:
             weights = self._find_weights(entry)
         except ValueError as error:
@@ -550,7 +547,7 @@ class Engine:
                 self.module, *call, name, hint, batch or None, old_plan, not fullgraph, mode
             )
             self._n_writes = 0
-            # A call that writes may not run twice.
+            # A call that writes, or draws random numbers, may not run twice.
             selector = None if plan.writes else make_selector(self.options)
             return Entry(plan, reads=reads, selector=selector)
         except Refused as error:

@@ -80,34 +80,33 @@ class _Visible(Hidden):
     """A write into a buffer or input. The functional form of the graph returns the new value."""
 
 
-def import_graph(captured, module, name, ports=None, partial=True, may_draw=False):
+def import_graph(captured, module, name, ports=None, partial=True):
     """Builds the libsol model of a Captured of ``module``. Returns an Imported. Raises Unsupported.
 
     ``ports``: (names of the graph's inputs, names of its outputs), for a library. Without it, outputs of the graph that are
-    the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program. ``may_draw``: calls pass a
-    seed for random numbers.
+    the same tensor share one output of the model. ``partial``: PyTorch may compute nodes of the program.
     """
     chains = {} if ports else find_chains(captured)
     try:
-        return _Importer(captured, module, name, ports, partial, chains, may_draw).run()
+        return _Importer(captured, module, name, ports, partial, chains).run()
     except Hidden as error:
         functional = make_functional(captured)
         if functional is None:
             raise
         try:
-            return _Importer(functional, module, name, ports, partial, chains, may_draw).run()
+            return _Importer(functional, module, name, ports, partial, chains).run()
         except Unsupported as other:
             raise (error if isinstance(error, _Aliased) else other) from None
 
 
 class _Importer:
-    def __init__(self, captured, module, name, ports, partial, chains, may_draw):
+    def __init__(self, captured, module, name, ports, partial, chains):
         exported = self._exported = captured.exported
         self._memory = captured.memory
         self._constants = captured.constants
         self._ports = ports
         self._module = module
-        self._builder = Builder(name, captured.batches, may_draw)
+        self._builder = Builder(name, captured.batches, may_draw=ports is None)
         self._order = {node: i for i, node in enumerate(exported.graph.nodes)}
         # Copies, as the signature computes these properties at each access.
         signature = exported.graph_signature

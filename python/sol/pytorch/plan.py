@@ -12,6 +12,7 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
+from sol.pytorch import seeds
 from sol.pytorch.aliases import Alias
 from sol.pytorch.builder import DTYPES
 from sol.pytorch.capture import capture
@@ -37,8 +38,8 @@ class Plan:
     position in a key. ``kinds``: for each output its dtype and device. ``is_single``: the result is one tensor. ``updates``: names
     of the module's buffers that calls write; ``updated``: indices of these params. ``copies``: (index of an input, index of an output) for each input that calls write.
     ``is_list``: the result is the list of the program's outputs. ``has_aliases``: results share memory with other tensors (aliases.py),
-    or depend on open sizes. ``hosts``: a HostNode for each node that PyTorch computes. ``debug``: a Recorder, or
-    None.
+    or depend on open sizes. ``hosts``: a HostNode for each node that PyTorch computes. ``draws``: each call has a seed for random
+    numbers. ``debug``: a Recorder, or None.
     """
 
     def __init__(self, captured, imported, program, graph):
@@ -62,6 +63,7 @@ class Plan:
         self._n_leaves = captured.n_leaves
         self.kinds = tuple({"dtype": DTYPES[x], "device": CPU} for _, x, _ in program.outputs)
         self.hosts = imported.hosts
+        self.draws = imported.builder.seed is not None
         self.symbols_at = tuple(map(captured.batches.names.index, imported.builder.symbols))
         self._shapes = {}
         self.ready = {}
@@ -145,8 +147,13 @@ class Plan:
 
     @property
     def writes(self):
-        """Whether calls write buffers or inputs."""
-        return bool(self.updated or self.copies)
+        """Whether calls write buffers or inputs, or change the state of the generator that they draw their seeds from: they may run once only."""
+        return bool(self.updated or self.copies or self.draws)
+
+    def _find_inputs(self, tensors):
+        """Returns the program's inputs of a call, among them its seed."""
+        found = [tensors[i] for i in self.inputs]
+        return [*found, seeds.draw()] if self.draws else found
 
     def run(self, weights, tensors, batch, caller):
         """Runs the program. Returns the model's result, in new tensors except those that share memory with others.
@@ -155,7 +162,8 @@ class Plan:
         """
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
-        inputs = [tensors[i].data_ptr() for i in self.inputs]
+        given = self._find_inputs(tensors)
+        inputs = [x.data_ptr() for x in given]
         addresses = [output.data_ptr() for output in outputs]
         if self.debug:
             self.debug.run(self.program, weights, symbols, inputs, addresses)
@@ -178,7 +186,8 @@ class Plan:
         """Runs the program once and discards its results, also what it writes. Returns the rows of Program.profile, one per step."""
         symbols = self.symbols(batch)
         outputs = self._make_outputs(symbols)
-        inputs = [tensors[i].data_ptr() for i in self.inputs]
+        given = self._find_inputs(tensors)
+        inputs = [x.data_ptr() for x in given]
         with self.unchanged(weights):
             return self.program.profile(weights, symbols, inputs, [y.data_ptr() for y in outputs])
 
@@ -259,15 +268,14 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
 
 
 def compile_plan(
-    captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan, may_draw=False
+    captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan
 ):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
     ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
-    imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan. ``may_draw``: its calls
-    pass a seed for random numbers.
+    imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan.
     """
-    imported = import_graph(captured, module, name, partial=partial, may_draw=may_draw)
+    imported = import_graph(captured, module, name, partial=partial)
     if check is not None:
         check(imported)
     for size, value in imported.builder.excluded:

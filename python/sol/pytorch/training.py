@@ -15,7 +15,6 @@ import torch
 from torch import empty
 from torch.utils.dlpack import from_dlpack
 
-from sol.pytorch import seeds
 from sol.pytorch.capture import capture
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.plan import Plan, compile_plan
@@ -36,8 +35,7 @@ class TrainingPlan(Plan):
         super().__init__(captured, imported, program, graph)
         self.gradients = gradients.key
         self.slots, self.differentiable = gradients.slots, gradients.outputs
-        self._draws = imported.builder.seed is not None
-        self.n_inputs, self.n_outputs = len(self.inputs) + self._draws, gradients.n_outputs
+        self.n_inputs, self.n_outputs = len(self.inputs) + self.draws, gradients.n_outputs
         self.saved_inputs = _find_saved(program.input_flags)
         self.saved_outputs = _find_saved(program.output_flags)
         self._written_at = set(self.updated)
@@ -76,9 +74,6 @@ class TrainingPlan(Plan):
             return self.program.profile(
                 packed.weights, symbols, sources, [y.data_ptr() for y in outputs]
             )
-
-    def _find_inputs(self, tensors):
-        return [tensors[i] for i in self.inputs] + ([seeds.draw()] if self._draws else [])
 
     def train(self, packed, tensors, batch):
         """Runs the forward call. Returns the model's result, which autograd can differentiate. ``packed``: Packed, up to date."""
@@ -181,7 +176,7 @@ def make_training_plan(module, specs, structure, options, batch, mode, old=None)
     if plan is None:
         kind = functools.partial(TrainingPlan, gradients)
         plan = compile_plan(
-            captured, graph, module, name, hint, False, times, gradients.add, kind, may_draw=True
+            captured, graph, module, name, hint, False, times, gradients.add, kind
         )
     captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     return plan, captured.reads

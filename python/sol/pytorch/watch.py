@@ -14,7 +14,6 @@ from sol.pytorch.program import is_program
 N_SAMPLES = 8
 # Attributes that every nn.Module has. A snapshot handles those that matter (tensors, modes, hooks) separately.
 INTERNAL = frozenset(vars(torch.nn.Module()))
-TRAINING = "training mode"
 # Whether guard and shortcuts can read a tensor's address through DLPack's C functions, which is faster than data_ptr().
 CAN_VIEW = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and _core.use_tensors(
     torch.Tensor.__dlpack_c_exchange_api__
