@@ -77,34 +77,35 @@ def _normalize(b, x, mean, variance, weight, bias, eps):
     return b.layer("batch_norm", x, mean, variance, weight, bias, eps=float(eps))
 
 
+def _widen(b, *tensors):
+    """Returns tensors, of which some may be None, in the types in which PyTorch computes statistics: f32 instead of f16 and bf16."""
+    return [b.cast(x, "f32") if x is not None and x.dtype in ("f16", "bf16") else x for x in tensors]
+
+
 def _batch_norm_inference(b, x, weight, bias, running_mean, running_var, eps, out=None, **_):
     """batch_norm in the functional form of a graph. Its other two results are empty outside of training."""
-    return [_batch_norm(b, x, weight, bias, running_mean, running_var, False, eps)]
+    x_type = x.dtype
+    x, weight, bias, *running = _widen(b, x, weight, bias, running_mean, running_var)
+    return [b.cast(_batch_norm(b, x, weight, bias, *running, False, eps), x_type)]
 
 
 def _batch_norm_training(
     b, x, weight, bias, running_mean, running_var, training, momentum, eps, out=None, **_
 ):
     """batch_norm with the batch's statistics, in the functional form of a graph: [y, mean, 1 / deviation, new running mean, new
-    running variance]. Of f16 and bf16, all are computed in f32, and so are the new statistics, which the graph then rounds."""
+    running variance]. The running ones of f16 and bf16 are f32 here: the graph rounds them."""
     needs(training, "batch_norm of another kind")
-    y_type, kept_type = x.dtype, running_mean.dtype
-    given = x, weight, bias, running_mean, running_var
-    x, weight, bias, running_mean, running_var = (_widen(b, t) for t in given)
+    x_type = x.dtype
+    x, weight, bias, *running = _widen(b, x, weight, bias, running_mean, running_var)
     axes = [0, *range(2, x.rank)]
     mean = b.layer("mean", x, axes=axes)
     variance = b.layer("variance", x, correction=0.0, axes=axes)
-    y = b.cast(_normalize(b, x, mean, variance, weight, bias, eps), y_type)
+    y = _normalize(b, x, mean, variance, weight, bias, eps)
     scale = b.layer("rsqrt", b.layer("add", variance, float(eps)))
     count = _count(b, [x.shape[axis] for axis in axes], variance.dtype)
     unbiased = b.layer("mul", variance, b.layer("div", count, b.layer("sub", count, 1.0)))
-    news = _move(b, running_mean, mean, momentum), _move(b, running_var, unbiased, momentum)
-    return [y, b.cast(mean, kept_type), b.cast(scale, kept_type), *news]
-
-
-def _widen(b, x):
-    """Returns a tensor, or None, in the type in which PyTorch computes statistics of it."""
-    return b.cast(x, "f32") if x is not None and x.dtype in ("f16", "bf16") else x
+    news = [_move(b, old, new, momentum) for old, new in zip(running, (mean, unbiased))]
+    return [*(b.cast(value, x_type) for value in (y, mean, scale)), *news]
 
 
 def _move(b, running, new, momentum):
