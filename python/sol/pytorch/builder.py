@@ -190,7 +190,8 @@ class Builder:
 
     def random(self, shape):
         """Returns numbers of [0, 1), f32, which no other layer has: a stream of their own of the call's seed (seeds.py)."""
-        needs(self._may_draw, "random numbers, for which a library has no seed")
+        who = self.origin or "it"
+        needs(self._may_draw, f"{who} draws random numbers, for which a library has no seed")
         if self.seed is None:
             self.seed = self.source(self.model.input, "seed", "i64", (), False)
         self._n_streams += 1

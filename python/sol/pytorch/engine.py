@@ -267,7 +267,7 @@ class Engine:
         if entry.breaks and entry.breaks.has_changed():
             with self._lock:
                 state.forget(entry)
-            entry = self._find_entry(state, form, constants, batch)
+            entry = self._find_entry(state, form, constants, batch, mode)
         if entry.breaks:
             return self._run_breaks(entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch)
@@ -567,7 +567,7 @@ class Engine:
 
     def _make_broken(self, reason, batch, mode):
         """Returns an Entry that runs the module in several graphs, for all sizes."""
-        if self.options.fullgraph or mode is not None:
+        if self.options.fullgraph or (mode is not None and mode.has_gradients):
             return Entry(None, reason, only=batch)
         from sol.pytorch.breaks import Breaks  # imports this file
 
