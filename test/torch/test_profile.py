@@ -103,14 +103,22 @@ def test_training_has_a_profile_of_both_calls(x, always_sol, tmp_path):
     assert not sol.fallbacks(fast)
 
 
-def test_training_without_gradients_has_no_profile(x, always_sol):
-    fast = make_training()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="PyTorch: training mode"):
-        sol.profile(fast, x)
-    with torch.autocast("cpu"), pytest.raises(RuntimeError, match="training under"):
-        sol.profile(fast, x)
+def test_training_has_no_report(x, always_sol):
     with pytest.raises(RuntimeError, match="inference only"):
-        sol.report(fast, x)
+        sol.report(make_training(), x)
+
+
+def test_training_without_gradients(x, always_sol):
+    """It has the forward call only, and no profile changes buffers."""
+    fast = make_training(0.5)
+    before = {key: value.clone() for key, value in fast.state_dict().items()}
+    with torch.no_grad():
+        found = sol.profile(fast, x, runs=2)
+    assert found.steps and not any(step.is_backward for step in found.steps)
+    assert all(torch.equal(value, before[key]) for key, value in fast.state_dict().items())
+    with torch.autocast("cpu"):
+        assert any(step.is_backward for step in sol.profile(fast, x, runs=2).steps)
+    assert not sol.fallbacks(fast)
 
 
 def test_memory_of_training(x, always_sol):

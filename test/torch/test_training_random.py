@@ -107,6 +107,35 @@ def test_checkpoint_computes_the_same_masks():
     assert torch.equal(x.grad, y.detach())
 
 
+def test_checkpoint_with_seeds_of_sol():
+    """A checkpoint does not restore these seeds, so the gradients would be those of another mask."""
+    from torch.utils.checkpoint import checkpoint
+
+    fast, x = optimize(), torch.ones(40, WIDTH, requires_grad=True)
+    sol.set_seed(3)
+    y = checkpoint(fast, x, use_reentrant=False)
+    with pytest.raises(RuntimeError, match="set_seed"):
+        y.sum().backward()
+
+
+def test_reentrant_checkpoint():
+    """Its first call has no gradients and its second one has, but both need the same mask."""
+    from torch.utils.checkpoint import checkpoint
+
+    fast, x = optimize(), torch.ones(40, WIDTH, requires_grad=True)
+    for n in 2, 4:
+        x.grad = None
+        y = checkpoint(fast, x, use_reentrant=True)
+        y.sum().backward()
+        assert torch.equal(x.grad, y.detach())
+        assert sum(sol.fallbacks(fast).values()) == n
+    assert all("use_reentrant=True" in reason for reason in sol.fallbacks(fast))
+    fast(x)
+    with torch.no_grad():
+        fast(x)
+    assert sum(sol.fallbacks(fast).values()) == 4
+
+
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_all_or_nothing(p):
     fast, x = optimize(p), torch.ones(3, WIDTH, requires_grad=True)
@@ -335,15 +364,3 @@ def test_dropout_between_recurrent_layers(kind):
     assert torch.allclose(runs[0], expected, atol=1e-5)
     for a, b in zip(fast.parameters(), net.parameters()):
         assert torch.allclose(a.grad, b.grad, atol=1e-4)
-
-
-def test_random_numbers_without_gradients():
-    """Calls without gradients pass no seed: PyTorch runs them, and the reason says so."""
-    q = torch.randn(2, 3, 8, 16)
-    attention = Attention(0.5).train()
-    fast = sol.optimize(attention, q, q, q)
-    with torch.no_grad():
-        assert not torch.equal(fast(q, q, q), fast(q, q, q))
-    assert any(
-        "random numbers in a call without gradients" in reason for reason in sol.fallbacks(fast)
-    )

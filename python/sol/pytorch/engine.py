@@ -334,7 +334,7 @@ class Engine:
         return result
 
     def _run_writing(self, form, entry, tensors, batch, leaves, args, kwargs):
-        """Runs a call that writes, or draws random numbers. It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
+        """Runs a call that writes (Plan.writes). It has neither selector nor shortcut: SOL or PyTorch must run it, once."""
         try:
             weights = self._find_weights(entry)
         except ValueError as error:
@@ -547,7 +547,7 @@ class Engine:
                 self.module, *call, name, hint, batch or None, old_plan, not fullgraph, mode
             )
             self._n_writes = 0
-            # A call that writes, or draws random numbers, may not run twice.
+            # A call that writes may not run twice.
             selector = None if plan.writes else make_selector(self.options)
             return Entry(plan, reads=reads, selector=selector)
         except Refused as error:

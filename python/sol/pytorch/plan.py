@@ -12,13 +12,13 @@ from torch import empty, get_num_threads
 from sol import _core, debug, log
 from sol.config import config
 from sol.progress import Bar
-from sol.pytorch import seeds
 from sol.pytorch.aliases import Alias
 from sol.pytorch.builder import DTYPES
 from sol.pytorch.capture import capture
 from sol.pytorch.importer import import_graph
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.reads import is_same
+from sol.pytorch.seeds import draw, find_checkpoint
 from sol.pytorch.selector import forget_times
 from sol.pytorch.structure import flatten
 from sol.pytorch.updates import count_up, find_fault, find_overlap, has_moved, restore
@@ -114,7 +114,7 @@ class Plan:
     # ---- Calls ----
 
     def refusal(self, batch):
-        """Returns the reason why SOL must not run these open sizes, or None."""
+        """Returns the reason why SOL must not run a call with these open sizes, or None."""
         if not self.batches.admit(batch):
             return f"{describe_sizes(batch)} is outside of what torch.export proved"
         try:
@@ -123,7 +123,7 @@ class Plan:
             return f"{describe_sizes(batch)}: {error}"
         if any(0 in shape for shape in shapes):
             return f"{describe_sizes(batch)}: a result is empty"
-        return None
+        return find_checkpoint() if self.draws else None
 
     def find_overlap(self, weights, leaves, caller):
         """Returns the reason why SOL must not run a call that writes: its tensors lie in each other's memory. Or None."""
@@ -147,13 +147,13 @@ class Plan:
 
     @property
     def writes(self):
-        """Whether calls write buffers or inputs, or change the state of the generator that they draw their seeds from: they may run once only."""
+        """Whether calls write buffers, inputs, or the state of a generator: so none may run twice."""
         return bool(self.updated or self.copies or self.draws)
 
     def _find_inputs(self, tensors):
         """Returns the program's inputs of a call, among them its seed."""
         found = [tensors[i] for i in self.inputs]
-        return [*found, seeds.draw()] if self.draws else found
+        return [*found, draw()] if self.draws else found
 
     def run(self, weights, tensors, batch, caller):
         """Runs the program. Returns the model's result, in new tensors except those that share memory with others.

@@ -6,14 +6,21 @@
 
 So without a seed of SOL's own, torch.manual_seed, torch.random.fork_rng and torch.utils.checkpoint decide. The numbers of a call depend on
 its seed, the layer and the element's position only: not on threads, the device, or how a batch is divided.
+
+A call without gradients has another program than one with gradients. torch.utils.checkpoint with ``use_reentrant=True`` makes one call of each
+kind, which need the same numbers, so PyTorch must run both.
 """
 
+import sys
 import threading
 
 import torch
+from torch.utils.checkpoint import CheckpointFunction
 
 CPU = "cpu"
 LEAST, MOST = -(2**63), 2**63 - 1
+CHECKPOINT = "it draws random numbers inside of a checkpoint with use_reentrant=True"
+REENTRANT = CheckpointFunction.forward.__code__, CheckpointFunction.backward.__code__
 
 
 class _Sequence:
@@ -58,10 +65,25 @@ def seeds():
 
 
 def draw(device_type=CPU, device_index=0):
-    """Returns the seed of the next call on a device: an i64 tensor of rank 0."""
+    """Returns the seed of the next call on a device: an i64 tensor of rank 0.
+
+    Raises RuntimeError if torch.utils.checkpoint repeats a call inside of backward: it restores PyTorch's generator only.
+    """
     found = _find(device_type, device_index)
     generator = None if found is None else found.generator
+    if found is not None and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError("sol.set_seed: a checkpoint needs the seeds of PyTorch's generator")
     return torch.randint(LEAST, MOST, (), generator=generator, dtype=torch.int64)
+
+
+def find_checkpoint():
+    """Returns the reason why PyTorch must run a call that draws: it is one of the two calls of a reentrant checkpoint. Or None."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code in REENTRANT:
+            return CHECKPOINT
+        frame = frame.f_back
+    return None
 
 
 def _key(device_type, device_index):
