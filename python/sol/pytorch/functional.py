@@ -8,6 +8,7 @@ import torch
 
 from sol.pytorch.audit import quiet
 from sol.pytorch.capture import oblivious
+from sol.pytorch.regions import with_autocast
 
 # Copies a constant, although its example tensor shares memory with the constant.
 COPY = torch.ops.aten.lift_fresh_copy.default
@@ -30,7 +31,7 @@ def make_functional(captured):
         if not hidden.isdisjoint(_written_storages(node, memory)):
             return None
         hidden |= _hidden_storages(node, memory)
-    with torch.no_grad(), oblivious(), quiet():
+    with torch.no_grad(), oblivious(), quiet(), with_autocast(exported):
         functional = exported.run_decompositions({})
     is_valid = captured.batches.narrow(functional)
     return captured._replace(exported=functional) if is_valid else None

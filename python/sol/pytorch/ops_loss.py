@@ -7,7 +7,7 @@ import math
 
 from sol.pytorch.builder import Value, needs
 from sol.pytorch.ops_index import gather
-from sol.pytorch.ops_math import Term
+from sol.pytorch.ops_math import FLOATS, Term
 
 NONE, MEAN, SUM = range(3)
 
@@ -118,6 +118,19 @@ def _triplet_margin(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swa
 
 
 # ---- Classes ----
+
+
+def _of_classes(function):
+    """Returns the function of a loss whose targets may be numbers of classes: all floats get the type of the result, as autocast needs."""
+
+    def run(b, x, target, out, weight=None, **options):
+        x, target, weight = (
+            b.cast(t, b.dtype) if t is not None and t.dtype in FLOATS else t
+            for t in (x, target, weight)
+        )
+        return function(b, x, target, out, weight=weight, **options)
+
+    return run
 
 
 def _class_axis(x):
@@ -242,7 +255,7 @@ TABLE = {
     "margin_ranking_loss.default": _loss(_margin_ranking),
     "cosine_embedding_loss.default": _loss(_cosine_embedding),
     "triplet_margin_loss.default": _loss(_triplet_margin),
-    "nll_loss_nd.default nll_loss.default nll_loss2d.default": _negative_log_likelihood,
-    "cross_entropy_loss.default": _cross_entropy,
-    "multi_margin_loss.default": _multi_margin,
+    "nll_loss_nd.default nll_loss.default nll_loss2d.default": _of_classes(_negative_log_likelihood),
+    "cross_entropy_loss.default": _of_classes(_cross_entropy),
+    "multi_margin_loss.default": _of_classes(_multi_margin),
 }

@@ -71,9 +71,9 @@ def _check_statistics(running_mean):
 def _normalize(b, x, mean, variance, weight, bias, eps):
     channels = list(mean.shape)
     if weight is None:
-        weight = b.layer("expand", 1.0, shape=channels)
+        weight = b.layer("expand", b.value(1.0, x.dtype), shape=channels)
     if bias is None:
-        bias = b.layer("expand", 0.0, shape=channels)
+        bias = b.layer("expand", b.value(0.0, x.dtype), shape=channels)
     return b.layer("batch_norm", x, mean, variance, weight, bias, eps=float(eps))
 
 

@@ -2,9 +2,11 @@
 
 torch.export makes each a graph of its own, and a node that calls it. Here its nodes take the place of the call, each with marks:
 
-    meta["autocast"]    its types are those that autocast has chosen: PyTorch would compute it in other types outside
+    meta["autocast"]    the (device type, dtype, enabled) that has chosen its types: PyTorch would compute it in other types outside
     meta["no_grad"]     whether gradients were off (training_graph.py)
 """
+
+import contextlib
 
 import torch
 
@@ -27,7 +29,7 @@ def _find_marks(node, has_gradients):
     """Returns the marks of the nodes of a region that ``node`` calls, or None if it calls none."""
     wraps = torch.ops.higher_order
     if node.target is wraps.wrap_with_autocast:
-        return {"autocast": True}
+        return {"autocast": node.args[:3]}
     if node.target is not wraps.wrap_with_set_grad_enabled:
         return None
     if node.args[0] and not has_gradients:
@@ -63,3 +65,35 @@ def _replace_results(exported, call, results):
         user.replace_all_uses_with(result)
         exported.graph_signature.replace_all_uses(user.name, result.name)
         exported.graph.erase_node(user)
+
+
+@contextlib.contextmanager
+def with_autocast(exported):
+    """While PyTorch runs a graph, nodes enter and leave each autocast that has been inlined."""
+    graph, added, mark, entered = exported.graph, [], None, None
+    with contextlib.ExitStack() as stack:  # leaves them after an exception
+
+        def enter(*mark):
+            context = contextlib.ExitStack()
+            context.enter_context(torch.autocast(*mark))
+            return stack.enter_context(context)
+
+        def leave(context):
+            context.close()
+
+        for node in [x for x in graph.nodes if x.op != "placeholder"]:
+            if node.meta.get("autocast") == mark:
+                continue
+            mark = node.meta.get("autocast")
+            with graph.inserting_before(node):
+                if entered:
+                    added.append(graph.call_function(leave, (entered,)))
+                entered = graph.call_function(enter, mark) if mark else None
+                added += [entered] if entered else []
+        exported.graph_module.recompile()
+        try:
+            yield
+        finally:
+            for node in reversed(added):
+                graph.erase_node(node)
+            exported.graph_module.recompile()
