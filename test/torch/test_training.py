@@ -712,17 +712,6 @@ def test_empty_batch(pair):
     assert_close(gradients(optimized), gradients(eager))
 
 
-def test_autocast(pair):
-    eager, optimized = pair
-    x = torch.randn(2, 6)
-    with torch.autocast("cpu", torch.bfloat16):
-        losses = [model(x).float().sum() for model in (eager, optimized)]
-    for loss in losses:
-        loss.backward()
-    assert_close(gradients(optimized), gradients(eager), 1e-2)
-    assert any("autocast" in x for x in sol.fallbacks(optimized))
-
-
 def test_parameter_as_buffer():
     """A buffer that wants a gradient is no parameter, so the optimizer does not know it."""
     net = nn.Sequential(nn.Linear(6, 6))

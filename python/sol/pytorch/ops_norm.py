@@ -95,17 +95,33 @@ def _batch_norm_training(
     """batch_norm with the batch's statistics, in the functional form of a graph: [y, mean, 1 / deviation, new running mean, new
     running variance]. The running ones of f16 and bf16 are f32 here: the graph rounds them."""
     needs(training, "batch_norm of another kind")
-    x_type = x.dtype
-    x, weight, bias, *running = _widen(b, x, weight, bias, running_mean, running_var)
-    axes = [0, *range(2, x.rank)]
+    results, mean, variance = _by_batch(b, x, weight, bias, eps)
+    count = _count(b, [x.shape[axis] for axis in _batch_axes(x)], variance.dtype)
+    unbiased = b.layer("mul", variance, b.layer("div", count, b.layer("sub", count, 1.0)))
+    running = zip(_widen(b, running_mean, running_var), (mean, unbiased))
+    return [*results, *(_move(b, old, new, momentum) for old, new in running)]
+
+
+def _batch_norm_untracked(b, x, weight, bias, training, momentum, eps, out=None):
+    """batch_norm without running statistics, in the functional form of a graph: [y, mean, 1 / deviation]."""
+    needs(training, "batch_norm of another kind")
+    return _by_batch(b, x, weight, bias, eps)[0]
+
+
+def _by_batch(b, x, weight, bias, eps):
+    """Returns ([y, mean, 1 / deviation] of batch_norm with the batch's statistics, in the type of x; mean; variance)."""
+    x_type, axes = x.dtype, _batch_axes(x)
+    x, weight, bias = _widen(b, x, weight, bias)
     mean = b.layer("mean", x, axes=axes)
     variance = b.layer("variance", x, correction=0.0, axes=axes)
     y = _normalize(b, x, mean, variance, weight, bias, eps)
     scale = b.layer("rsqrt", b.layer("add", variance, float(eps)))
-    count = _count(b, [x.shape[axis] for axis in axes], variance.dtype)
-    unbiased = b.layer("mul", variance, b.layer("div", count, b.layer("sub", count, 1.0)))
-    news = [_move(b, old, new, momentum) for old, new in zip(running, (mean, unbiased))]
-    return [*(b.cast(value, x_type) for value in (y, mean, scale)), *news]
+    return [b.cast(value, x_type) for value in (y, mean, scale)], mean, variance
+
+
+def _batch_axes(x):
+    """All axes but that of the channels."""
+    return [0, *range(2, x.rank)]
 
 
 def _move(b, running, new, momentum):
@@ -129,8 +145,7 @@ def _batch_statistics(b, x, weight, bias, eps):
     """batch_norm with mean and variance of the input: a layer norm over all dims but the channels."""
     channels = (x.shape[1], *[1] * (x.rank - 2))
     inputs = [t if t is None else b.reshape(t, channels) for t in (weight, bias)]
-    axes = [0, *range(2, x.rank)]
-    return b.layer("layer_norm", x, *_affine(*inputs), axes=axes, eps=float(eps))
+    return b.layer("layer_norm", x, *_affine(*inputs), axes=_batch_axes(x), eps=float(eps))
 
 
 def _with_statistics(b, norm, x, eps, out):
@@ -325,6 +340,7 @@ TABLE = {
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm_inference,
     "_native_batch_norm_legit_functional.default": _batch_norm_training,
+    "_native_batch_norm_legit.no_stats": _batch_norm_untracked,
     "softmax.int _softmax.default special_softmax.int": _softmax("softmax"),
     "log_softmax.int _log_softmax.default special_log_softmax.int": _softmax("log_softmax"),
     "_safe_softmax.default": _safe_softmax,
