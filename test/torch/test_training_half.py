@@ -94,7 +94,9 @@ class Recurrent(nn.Module):
 
 
 def mlp():
-    return nn.Sequential(nn.Linear(WIDTH, 16), nn.Tanh(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3))
+    return nn.Sequential(
+        nn.Linear(WIDTH, 16), nn.Tanh(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 3)
+    )
 
 
 NETS = {
@@ -126,7 +128,9 @@ def step(module, x, dtype=None, run=lambda module, x: module(x), inside=False):
     with cast(dtype):
         results = run(module, x)
         results = results if isinstance(results, tuple) else (results,)
-        weights = [torch.linspace(-1, 2, y.numel()).reshape(y.shape) if y.dim() else 1.0 for y in results]
+        weights = [
+            torch.linspace(-1, 2, y.numel()).reshape(y.shape) if y.dim() else 1.0 for y in results
+        ]
         if inside:
             sum((y * w).sum() for y, w in zip(results, weights)).backward()
     if not inside:
@@ -141,7 +145,9 @@ def error(got, exact):
     """The largest error, as a part of the largest value of a tensor; small tensors get a floor."""
     largest = max([x.abs().max().item() for x in exact if x is not None] + [1e-9])
     pairs = [(x.double(), y) for x, y in zip(got, exact, strict=True) if y is not None]
-    return max([((x - y).abs().max() / max(y.abs().max(), largest / 10)).item() for x, y in pairs] + [0])
+    return max(
+        [((x - y).abs().max() / max(y.abs().max(), largest / 10)).item() for x, y in pairs] + [0]
+    )
 
 
 def in_float64(module, x):

@@ -255,7 +255,9 @@ TABLE = {
     "margin_ranking_loss.default": _loss(_margin_ranking),
     "cosine_embedding_loss.default": _loss(_cosine_embedding),
     "triplet_margin_loss.default": _loss(_triplet_margin),
-    "nll_loss_nd.default nll_loss.default nll_loss2d.default": _of_classes(_negative_log_likelihood),
+    "nll_loss_nd.default nll_loss.default nll_loss2d.default": _of_classes(
+        _negative_log_likelihood
+    ),
     "cross_entropy_loss.default": _of_classes(_cross_entropy),
     "multi_margin_loss.default": _of_classes(_multi_margin),
 }

@@ -79,7 +79,9 @@ def _normalize(b, x, mean, variance, weight, bias, eps):
 
 def _widen(b, *tensors):
     """Returns tensors, of which some may be None, in the types in which PyTorch computes statistics: f32 instead of f16 and bf16."""
-    return [b.cast(x, "f32") if x is not None and x.dtype in ("f16", "bf16") else x for x in tensors]
+    return [
+        b.cast(x, "f32") if x is not None and x.dtype in ("f16", "bf16") else x for x in tensors
+    ]
 
 
 def _batch_norm_inference(b, x, weight, bias, running_mean, running_var, eps, out=None, **_):

@@ -267,9 +267,7 @@ def make_plan(module, specs, structure, name, batch_hint, batch, old=None, parti
     return plan, captured.reads
 
 
-def compile_plan(
-    captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan
-):
+def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
     ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was

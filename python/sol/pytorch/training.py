@@ -175,9 +175,7 @@ def make_training_plan(module, specs, structure, options, batch, mode, old=None)
     plan = old if _is_same(old, graph, gradients, captured) else None
     if plan is None:
         kind = functools.partial(TrainingPlan, gradients)
-        plan = compile_plan(
-            captured, graph, module, name, hint, False, times, gradients.add, kind
-        )
+        plan = compile_plan(captured, graph, module, name, hint, False, times, gradients.add, kind)
     captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     return plan, captured.reads
 
