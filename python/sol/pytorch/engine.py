@@ -169,8 +169,8 @@ class Engine:
     def find_run(self, args, kwargs):
         """Returns (plan, weights, tensors, batch) of a call with these arguments, without running it.
 
-        It is an inference call, or one that trains if the module is in training: then ``weights`` are Packed. Raises RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not
-        fit the declaration.
+        If the module is in training, the call has gradients where they are on and wanted: then ``weights`` are Packed. Raises
+        RuntimeError with the reason when PyTorch would run the call, TypeError or ValueError for inputs that do not fit the declaration.
         """
         state = self._current_state()
         form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)

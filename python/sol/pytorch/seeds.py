@@ -1,4 +1,4 @@
-"""The seeds of the calls that draw random numbers: those with dropout in train mode.
+"""The seeds of the calls that draw random numbers: those with dropout that is on.
 
     sol.set_seed(1)      the calls from now on have the seeds of a sequence that begins with 1
     sol.seed()           1
