@@ -1,5 +1,6 @@
 """Training under torch.autocast, and of modules in bfloat16 and float16: errors against float64 are about those of PyTorch."""
 
+import contextlib
 import copy
 
 import pytest
@@ -196,6 +197,69 @@ def test_a_part_without_autocast():
 def test_autocast_inside_only():
     module, x = make("regions")
     assert_step(optimize(module, x), module, x, None, torch.bfloat16)
+
+
+def context(kind):
+    if kind == "no_grad":
+        return torch.no_grad()
+    if kind is None:
+        return contextlib.nullcontext()
+    return torch.autocast("cpu", torch.bfloat16, enabled=kind == "bf16")
+
+
+class Stopped(nn.Module):
+    """A part without gradients, in up to three contexts."""
+
+    def __init__(self, contexts):
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.contexts = (*contexts.split(), None, None)
+
+    def forward(self, x):
+        y = self.a(x)
+        one, two, three, *_ = self.contexts
+        with context(one), context(two), context(three):
+            z = self.b(torch.tanh(y).float())
+        return self.c(y) * z
+
+
+@pytest.mark.parametrize("outside", [None, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "contexts, runs",
+    [
+        ("no_grad", True),
+        ("no_grad bf16", True),
+        ("no_grad f32 bf16", True),
+        ("bf16 no_grad", False),
+        ("f32 no_grad", False),
+        ("bf16 f32 no_grad", False),
+        ("bf16 no_grad f32", False),
+    ],
+)
+def test_no_grad(contexts, runs, outside):
+    """torch.export forgets a no_grad inside of an autocast, so PyTorch runs it."""
+    module, x = make(lambda: Stopped(contexts))
+    fast = optimize(module, x)
+    got, expected = step(fast, x, outside), step(module, x, outside)
+    assert [g is None for g in got[1]] == [g is None for g in expected[1]]
+    present = [[g for g in gradients if g is not None] for gradients in (got[1], expected[1])]
+    assert error(present[0], [g.double() for g in present[1]]) <= FLOOR[torch.bfloat16]
+    reason = {} if runs else {"its forward turns gradients off inside of torch.autocast": 1}
+    assert sol.fallbacks(fast) == reason
+
+
+def test_adjacent_regions():
+    """Layers whose forwards are in an autocast each are no single region that is in parts."""
+
+    class Decorated(nn.Linear):
+        @torch.autocast("cpu", torch.bfloat16)
+        def forward(self, x):
+            return super().forward(x)
+
+    net = nn.Sequential(*[Decorated(WIDTH, WIDTH) for _ in range(3)])
+    fast = sol.optimize(net, sol.input([0, WIDTH]))
+    fast(torch.randn(3, WIDTH)).sum().backward()
+    assert not sol.fallbacks(fast)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -7,6 +7,7 @@ torch.export makes each a graph of its own, and a node that calls it. Here its n
 """
 
 import contextlib
+import operator
 
 import torch
 
@@ -20,6 +21,8 @@ def inline_regions(exported, has_gradients=False):
     them on, as its results want gradients."""
     graph, root = exported.graph, exported.graph_module
     while calls := [x for x in graph.nodes if _find_marks(x, has_gradients) is not None]:
+        if has_gradients:
+            _check_parts(graph)
         for call in calls:
             _inline(exported, call, _find_marks(call, has_gradients))
     root.recompile()
@@ -35,6 +38,20 @@ def _find_marks(node, has_gradients):
     if node.args[0] and not has_gradients:
         raise CannotCapture("its forward turns gradients on")
     return {"no_grad": not node.args[0]}
+
+
+def _check_parts(graph):
+    """Raises CannotCapture for a region of autocast that is in several parts. torch.export divides it so where gradients are switched
+    off inside of it, and forgets that."""
+    last = None
+    for node in graph.nodes:
+        if node.target is torch.ops.higher_order.wrap_with_autocast:
+            part = node.args[:3], node.meta.get("nn_module_stack")
+            if part == last:
+                raise CannotCapture("its forward turns gradients off inside of torch.autocast")
+            last = part
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            last = None
 
 
 def _inline(exported, call, marks):
