@@ -373,10 +373,11 @@ def capture(model, specs, structure, sizes=None, hint=None, mode=None):
     return _capture_sizes(model, specs, structure, example_sizes(tensors, batch, n - 1), mode)
 
 
-def capture_graph(module, specs, shapes, sizes, named):
+def capture_graph(module, specs, shapes, sizes, named, mode=None):
     """Captures a graph of Dynamo, whose guards check the Python state that the forward reads: no audit. Returns a Captured.
 
-    ``shapes``: of the inputs; ``sizes``: the key of their open sizes; ``named``: as name_sizes returns. Raises CannotCapture.
+    ``shapes``: of the inputs; ``sizes``: the key of their open sizes; ``named``: as name_sizes returns; ``mode``: a Mode with
+    gradients, or None. Raises CannotCapture.
     """
     examples = tuple(torch.zeros(n, dtype=spec.dtype) for n, spec in zip(shapes, specs))
     from torch._dynamo.convert_frame import (
@@ -384,9 +385,10 @@ def capture_graph(module, specs, shapes, sizes, named):
     )
 
     flat = _Flat(module, specs, flatten(Call(examples, {}))[1])
-    with LOCK, compile_lock, torch.no_grad(), quiet():
+    gradients = torch.no_grad() if mode is None else _training_mode(mode, examples)
+    with LOCK, compile_lock, gradients, quiet():
         exported = _export(flat, examples, _find_open(specs, shapes))
-    inline_regions(exported)
+    inline_regions(exported, mode is not None)
     _check_autocast(exported)
     memory = _remove_dropouts(exported)
     result = flat.result

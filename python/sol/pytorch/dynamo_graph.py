@@ -25,6 +25,8 @@ VIEWS = {
     "contiguous", "detach", "expand", "flatten", "getitem", "narrow", "permute", "reshape", "select", "squeeze", "to", "transpose",
     "unsqueeze", "view",
 }  # fmt: skip
+# What Dynamo makes of no_grad and enable_grad, when they begin and when they end.
+SET_GRAD = torch._C._set_grad_enabled
 MAX_SYMBOLS = 8  # the most open sizes of a model: SOL_MAX_SYMBOLS
 
 
@@ -35,7 +37,8 @@ class Split(NamedTuple):
     of that size; ``sizes``: {position of an integer: (number of the tensor, dim) whose size it is}; ``numbers``: positions of all
     other inputs, whose values are compiled in. ``specs``: a TensorSpec for each of ``tensors``. ``names``, ``dims``: the open sizes, as inputs.name_sizes returns.
     ``body``: the graph that returns the roots only. ``rest``: the module that returns all results, called with the graph's
-    inputs and the roots; None if the roots are the results. ``n_roots``: their number.
+    inputs and the roots; None if the roots are the results. ``n_roots``: their number. ``switches``: the set of the values that it sets
+    torch.is_grad_enabled() to. ``calls``: names of the functions of torch.ops.higher_order that it calls.
     """
 
     weights: list
@@ -48,36 +51,50 @@ class Split(NamedTuple):
     body: Any
     rest: Any
     n_roots: int
+    switches: set
+    calls: set
 
 
 class Part(torch.nn.Module):
-    """The body of a graph as a module of its other tensors. Its buffers are the graph's weights.
+    """The body of a graph as a module of its other tensors. Its parameters and buffers are the graph's weights.
 
-    ``tensors``: one per position of ``split.weights``. ``numbers``: one per position of ``split.numbers``.
+    ``tensors``: one per position of ``split.weights``. ``numbers``: one per position of ``split.numbers``. ``has_gradients``: it turns
+    gradients off and on where the graph does.
     """
 
-    def __init__(self, split, tensors, numbers=()):
+    def __init__(self, split, tensors, numbers=(), has_gradients=False):
         super().__init__()
         self.graph = split.body
         self._split = split
         self._numbers = numbers
+        self._has_gradients = has_gradients
         self._names = [f"weight{i}" for i in range(len(tensors))]
         for name, tensor in zip(self._names, tensors):
-            self.register_buffer(name, tensor)
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            (self.register_parameter if is_parameter else self.register_buffer)(name, tensor)
+
+    def weights(self):
+        """Returns the tensors that it was made with."""
+        return [getattr(self, name) for name in self._names]
 
     def forward(self, *tensors):
         split = self._split
         args = dict(zip(split.tensors, tensors, strict=True))
-        args.update(zip(split.weights, [getattr(self, name) for name in self._names]))
+        args.update(zip(split.weights, self.weights()))
         args.update(zip(split.numbers, self._numbers))
         args.update({at: tensors[i].shape[d] for at, (i, d) in split.sizes.items()})
         with preserve_node_meta():  # so that the captured nodes have the lines of the user's code
-            return list(_Runner(self.graph).run(*(args[i] for i in range(len(args)))))
+            runner = _Runner(self.graph, self._has_gradients)
+            return list(runner.run(*(args[i] for i in range(len(args)))))
 
 
 class _Runner(Interpreter):
     """Runs a graph with its ``with torch.autocast``. In a capture, Dynamo's functions for it only record that it begins and ends:
     the nodes between them would keep the types that they have without autocast."""
+
+    def __init__(self, graph, has_gradients):
+        super().__init__(graph)
+        self._has_gradients = has_gradients
 
     def run(self, *args):
         """Runs the graph. Leaves all contexts that it has entered, also after an exception."""
@@ -92,6 +109,8 @@ class _Runner(Interpreter):
             return self._stack.enter_context(context)
         if target is torch.amp.autocast_mode._exit_autocast:
             return args[0].close()
+        if target is SET_GRAD and not self._has_gradients:
+            return None
         return super().call_function(target, args, kwargs)
 
 
@@ -117,7 +136,13 @@ def split(module, is_weight):
     return Split(
         weights, tensors, sizes, numbers, specs, names, dims,
         _make_body(module, roots, [inputs[i] for i in numbers]), None if is_plain else _make_rest(module, inputs, roots, results), len(roots),
+        {x.args[0] for x in module.graph.nodes if x.target is SET_GRAD}, _find_calls(module),
     )  # fmt: skip
+
+
+def _find_calls(module):
+    targets = [node.target for node in module.graph.nodes]
+    return {x.name() for x in targets if isinstance(x, torch._ops.HigherOrderOperator)}
 
 
 def storage_of(value):
@@ -274,23 +299,12 @@ def _make_body(module, roots, numbers):
     for node in module.graph.nodes:
         if node.op == "output":
             break
-        if _sets_grad_mode(node):
-            continue
         if is_float(node) and node.args[0] in numbers:
             copies[node] = copies[node.args[0]]
             continue
         copies[node] = graph.node_copy(node, lambda x: copies[x])
     graph.output([copies[x] for x in roots])
     return GraphModule(module, graph)
-
-
-def _sets_grad_mode(node):
-    """Whether a node switches gradients off, as SOL's calls do anyway. Raises Unsupported if it switches them on."""
-    if node.target is not torch._C._set_grad_enabled:
-        return False
-    if node.args != (False,):
-        raise Unsupported("it switches gradients on")
-    return True
 
 
 def _make_rest(module, inputs, roots, results):

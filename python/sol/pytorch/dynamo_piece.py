@@ -19,7 +19,7 @@ import torch
 from torch.jit import is_tracing
 
 from sol import log
-from sol.pytorch import dynamo_graph
+from sol.pytorch import dynamo_graph, dynamo_training
 from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture
 from sol.pytorch.builder import Unsupported
@@ -30,7 +30,7 @@ from sol.pytorch.dynamo_weights import Packed
 from sol.pytorch.engine import outside, without_collections
 from sol.pytorch.importer import ANCHORS
 from sol.pytorch.inputs import check_tensor
-from sol.pytorch.modes import autocast_type, find_mode
+from sol.pytorch.modes import GRADIENT, autocast_type, find_foreign_mode
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.plan import compile_plan, follow_threads
 from sol.pytorch.selector import is_on, make_selector
@@ -59,8 +59,9 @@ class TooSmall(Unsupported):
 class Entry(NamedTuple):
     """A plan, or the reason why there is none.
 
-    ``numbers``: key of the autocast and the numbers for which it applies; ``sizes``: the only open sizes for which it applies; None: those that the
-    plan admits, or all. ``packed``: {ids of weights: Packed}.
+    ``numbers``: key of the autocast, the Mode and the numbers for which it applies; ``sizes``: the only open sizes for which it applies; None: those that the
+    plan admits, or all. ``packed``: {ids of weights: Packed}. With a TrainingPlan: {ids: packed weights}, and ``places``, of
+    dynamo_training.find_places.
     """
 
     plan: object
@@ -69,6 +70,7 @@ class Entry(NamedTuple):
     sizes: object = None
     selector: object = None
     packed: object = None
+    places: object = None
 
     @property
     def autocast(self):
@@ -170,7 +172,7 @@ class Piece:
             return self._fall_back(self.refusal, False, args)
         if is_tracing():
             return self._module(*args)
-        reason = find_mode(self, args)
+        reason = GRADIENT if self._wants_own() else find_foreign_mode(args)
         if reason:
             return self._fall_back(reason, True, args)
         remaining = self._head.convert(args) if self._head else args
@@ -179,12 +181,20 @@ class Piece:
         except (IndexError, ValueError) as error:
             if self._is_strict:
                 raise
-            result = _describe_refusal(error)
+            result = Fallback(_describe_refusal(error))
         return self._fall_back(*result, args) if isinstance(result, Fallback) else result
+
+    def _wants_own(self):
+        """Whether a parameter of the graph itself wants a gradient: autograd would need it as an argument."""
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters)
 
     def _run_in_sol(self, args):
         """Runs one call of the graph without its head. Returns the results, or a Fallback."""
         split = self._split
+        mode = dynamo_training.find_mode(split, args)
+        reason = dynamo_training.find_refusal(split, mode)
+        if reason:
+            return Fallback(reason, mode is not None)
         try:
             tensors = [
                 check_tensor(spec, args[i]) if isinstance(args[i], torch.Tensor) else UNREAD
@@ -193,11 +203,28 @@ class Piece:
         except (TypeError, ValueError) as error:
             return Fallback(str(error))
         sizes = self._find_sizes(args)
-        numbers = (autocast_type(), *((type(x), repr(x)) for x in self._numbers(args)))
+        numbers = (autocast_type(), mode, *((type(x), repr(x)) for x in self._numbers(args)))
         entry = self._find_entry(numbers, sizes, args)
         sizes = entry.key(sizes)
         reason = entry.reason or entry.plan.refusal(sizes)
-        return Fallback(reason) if reason else self._run(entry, tensors, sizes, args)
+        if reason:
+            return Fallback(reason, mode is not None)
+        return (self._run if mode is None else self._train)(entry, tensors, sizes, args)
+
+    def _train(self, entry, tensors, sizes, args):
+        """Runs one call with gradients by ``entry``. ``tensors``: contiguous. Returns the results, or a Fallback."""
+        given = [args[i] for i in self._split.weights]
+        key = tuple(map(id, given))
+        if key not in entry.packed:
+            self._note_weights(entry, key, given)
+        try:
+            packed = dynamo_training.pack(entry, key, given)
+            reason = entry.plan.find_overlap_of(packed, args)
+            if not reason:
+                return self._finish(entry.plan.train(packed, tensors, sizes), args)
+        except (IndexError, ValueError) as error:
+            reason = _describe_refusal(error)
+        return Fallback(reason, True)
 
     def _run(self, entry, tensors, sizes, args):
         """Runs one call by ``entry``. ``tensors``: contiguous. Returns the results, or a Fallback."""
@@ -287,28 +314,31 @@ class Piece:
             return Entry(None, "a number among its inputs varies", numbers)
         reason = self._open_refusal
         if not reason:
-            plan, reason = self._try_plan(sizes, args)
+            plan, reason = self._try_plan(sizes, args, numbers[1])
             if plan:
-                return self._with_plan(plan, numbers)
+                return self._with_plan(plan, numbers, args)
             if sizes is None:
                 return Entry(None, reason, numbers)
             self._open_refusal = reason
             log.say(log.debug, f"{self.name} has no plan for open sizes: {reason}")
         if self.refusal is None and not self._is_small:
-            plan, _ = self._try_plan(None, args)
+            plan, _ = self._try_plan(None, args, numbers[1])
             if plan:
-                return self._with_plan(plan, numbers, sizes)
+                return self._with_plan(plan, numbers, args, sizes)
         return Entry(None, reason, numbers, sizes)
 
-    def _with_plan(self, plan, numbers, sizes=None):
-        decides = not (plan.writes or self._is_strict)
+    def _with_plan(self, plan, numbers, args, sizes=None):
+        mode = numbers[1]
+        part = self._part(args, mode) if mode else None
+        decides = not (plan.writes or self._is_strict or mode)
         selector = make_selector(self._backend.options) if decides else None
-        return Entry(plan, None, numbers, sizes, selector, {})
+        places = dynamo_training.find_places(plan, part) if mode else None
+        return Entry(plan, None, numbers, sizes, selector, {}, places)
 
-    def _try_plan(self, sizes, args):
+    def _try_plan(self, sizes, args, mode):
         """Returns (Plan, None), or (None, reason). ``sizes``: None: for the sizes of ``args`` only. Any exception becomes a reason."""
         try:
-            return self._make_plan(sizes, args), None
+            return self._make_plan(sizes, args, mode), None
         except TooSmall as error:
             self._is_small = True
             if error.is_final:
@@ -320,24 +350,27 @@ class Piece:
             log.say(log.debug, traceback.format_exc())
             return None, _describe(error)
 
-    def _make_plan(self, sizes, args):
+    def _make_plan(self, sizes, args, mode):
         split = self._split
         start = perf_counter()
-        part = self._part(args)
+        part = self._part(args, mode)
         shapes = [_shape(args[i]) for i in split.tensors]
         specs, named, is_fixed = split.specs, (split.names, split.dims), sizes is None
         if is_fixed:
             specs = [x._replace(shape=shape) for x, shape in zip(specs, shapes)]
             named = [], {}
-        captured = capture_graph(part, specs, shapes, sizes, named)
-        graph, times = describe_graph(captured.exported), [start, perf_counter()]
+        captured = capture_graph(part, specs, shapes, sizes, named, mode)
+        times = [start, perf_counter()]
         name = f"{self._backend.name} {self.name}"
         needs_anchor = is_fixed and bool(split.names)
         check = functools.partial(_check_worth, needs_anchor=needs_anchor)
         check, partial = (None, False) if self._is_strict else (check, True)
-        return compile_plan(
-            captured, graph, part, name, self._hint(named, sizes), partial, times, check
-        )
+        hint = self._hint(named, sizes)
+        if mode:
+            weights = part.weights()
+            return dynamo_training.make_plan(captured, part, weights, mode, name, hint, times, check)
+        graph = describe_graph(captured.exported)
+        return compile_plan(captured, graph, part, name, hint, partial, times, check)
 
     def _hint(self, named, sizes):
         """Returns the batch size to tune for: the one that the user gave, or the one of this call; None if it is not open."""
@@ -346,10 +379,11 @@ class Piece:
         batch = sizes[0] if isinstance(sizes, tuple) else sizes
         return self._backend.options.batch_hint or batch
 
-    def _part(self, args):
+    def _part(self, args, mode=None):
         split = self._split
-        weights = [args[i].detach() for i in split.weights]
-        return dynamo_graph.Part(split, weights, self._numbers(args))
+        given = [args[i] for i in split.weights]
+        weights = given if mode else [x.detach() for x in given]
+        return dynamo_graph.Part(split, weights, self._numbers(args), mode is not None)
 
     def _numbers(self, args):
         """Returns the numbers of a call. A float may be passed as a tensor."""
@@ -373,17 +407,21 @@ class Piece:
             except ValueError as error:
                 return str(error)
             packed = Packed(weights, given, entry.plan, part)
-            self._backend.note_caller(self)
-            if key not in entry.packed and given:
-                weakref.finalize(given[0], _forget, weakref.ref(self), entry, key).atexit = False
+            self._note_weights(entry, key, given)
             entry.packed[key] = packed
         return packed
+
+    def _note_weights(self, entry, key, given):
+        """Notes that there are packed weights of the tensors ``given``, which live as long as these."""
+        self._backend.note_caller(self)
+        if key not in entry.packed and given:
+            weakref.finalize(given[0], _forget, weakref.ref(self), entry, key).atexit = False
 
 
 def _forget(ref, entry, key):
     """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece."""
     packed, piece = entry.packed.pop(key, None), ref()
-    if packed and piece and piece._shortcut is packed.shortcut:
+    if piece and piece._shortcut and piece._shortcut is getattr(packed, "shortcut", None):
         piece._shortcut = None
 
 
@@ -410,12 +448,12 @@ def _check_worth(imported, needs_anchor=False):
 
 
 def _describe_refusal(error):
-    """Returns the Fallback for a call whose data SOL has refused. The call has changed nothing (struct update in src/ir/ir.h).
+    """Returns the reason for a call whose data SOL has refused. The call has changed nothing (struct update in src/ir/ir.h).
 
     The reason has no values, so that bad data cannot make the table of reasons grow. PyTorch raises its own exception.
     """
     bad_index = isinstance(error, IndexError)
-    return Fallback("an index in the data is out of range" if bad_index else str(error))
+    return "an index in the data is out of range" if bad_index else str(error)
 
 
 def _describe(error):

@@ -264,10 +264,7 @@ class Engine:
             return self._run_undeclared(form.undeclared, args, kwargs)
         if entry.is_first:
             return self._run_first(state, entry, args, kwargs)
-        if entry.breaks and entry.breaks.has_changed():
-            with self._lock:
-                state.forget(entry)
-            entry = self._find_entry(state, form, constants, batch, mode)
+        entry = self._renew_breaks(entry, state, form, constants, batch, mode)
         if entry.breaks:
             return self._run_breaks(entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch)
@@ -289,6 +286,9 @@ class Engine:
         if state.snapshot.untrainable:
             return self._train_eager(state.snapshot.untrainable, args, kwargs)
         entry = self._find_entry(state, form, constants, batch, mode)
+        entry = self._renew_breaks(entry, state, form, constants, batch, mode)
+        if entry.breaks:
+            return self._run_breaks(entry, args, kwargs)
         reason = entry.reason or entry.plan.refusal(batch) or entry.reads.find_conflict(leaves)
         if entry.is_first:
             with self._lock:
@@ -313,7 +313,7 @@ class Engine:
         """Returns the Packed of an entry with a TrainingPlan, for the current values of the parameters."""
         with self._lock:
             if entry.weights is None:
-                entry.weights = Packed(entry.plan, self.module)
+                entry.weights = Packed(entry.plan, entry.plan.find_tensors(self.module))
             entry.weights.update()
             return entry.weights
 
@@ -321,6 +321,14 @@ class Engine:
         """Runs a call with gradients in PyTorch. ``fullgraph`` is about inference, so it raises nothing."""
         self._count(reason)
         return self._run_eager(args, kwargs)
+
+    def _renew_breaks(self, entry, state, form, constants, batch, mode):
+        """Returns ``entry``, or a new one if it runs several graphs and what their forward reads has changed."""
+        if not entry.breaks or not entry.breaks.has_changed():
+            return entry
+        with self._lock:
+            state.forget(entry)
+        return self._find_entry(state, form, constants, batch, mode)
 
     def _run_breaks(self, entry, args, kwargs):
         """Runs a call in several graphs. If SOL runs none of them, PyTorch runs all later calls as a whole."""
@@ -558,16 +566,16 @@ class Engine:
             self._writes = str(error)
             return Entry(None, self._writes, only=batch, is_first=True)
         except (Broken, DependsOnData) as error:
-            return self._make_broken(str(error), batch, mode)
+            return self._make_broken(str(error), batch)
         except (CannotCapture, Unsupported) as error:
             return Entry(None, str(error), only=batch)
         except Exception as error:
             log.say(log.debug, traceback.format_exc())
             return Entry(None, f"{type(error).__name__}: {error}", only=batch)
 
-    def _make_broken(self, reason, batch, mode):
+    def _make_broken(self, reason, batch):
         """Returns an Entry that runs the module in several graphs, for all sizes."""
-        if self.options.fullgraph or (mode is not None and mode.has_gradients):
+        if self.options.fullgraph:
             return Entry(None, reason, only=batch)
         from sol.pytorch.breaks import Breaks  # imports this file
 

@@ -38,6 +38,7 @@ class TrainingPlan(Plan):
         self.n_inputs, self.n_outputs = len(self.inputs) + self.draws, gradients.n_outputs
         self.saved_inputs = _find_saved(program.input_flags)
         self.saved_outputs = _find_saved(program.output_flags)
+        self.param_shapes = [torch.Size(shape) for _, _, shape in program.params]
         self._written_at = set(self.updated)
         self._forward_zeros = [0] * (len(program.inputs) - self.n_inputs)
         self._backward_zeros = [0] * (len(program.outputs) - self.n_outputs)
@@ -127,13 +128,13 @@ class TrainingPlan(Plan):
 
 
 class Packed:
-    """The packed parameters of a module, for a TrainingPlan. ``tensors``: the module's own, in the order of the program's params."""
+    """Packed parameters for a TrainingPlan. ``tensors``: the user's own, in the order of the program's params. ``weights``: of
+    earlier values, whose memory they take; or None."""
 
-    def __init__(self, plan, module):
-        self.tensors = tuple(plan.find_tensors(module))
-        self.weights = None
-        self._program, self._updated = plan.program, plan.updated
-        self._shapes = [torch.Size(shape) for _, _, shape in plan.program.params]
+    def __init__(self, plan, tensors, weights=None):
+        self.tensors = tuple(tensors)
+        self.weights = weights
+        self._program, self._updated, self._shapes = plan.program, plan.updated, plan.param_shapes
 
     def update(self):
         """Packs the current values. Raises ValueError if a tensor has another shape than in the plan. The caller has a lock.
@@ -169,7 +170,7 @@ def make_training_plan(module, specs, structure, options, batch, mode, old=None)
     name, hint, _ = options
     times = [perf_counter()]
     captured = capture(module, specs, structure, batch, hint, mode)
-    gradients = Gradients(captured, module, mode)
+    gradients = Gradients(captured, module, module.parameters(), mode)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     plan = old if _is_same(old, graph, gradients, captured) else None

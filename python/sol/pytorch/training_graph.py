@@ -1,7 +1,7 @@
 """Gradients of a captured graph: which tensors want one, and the layers that compute them.
 
-    Gradients(captured, module, mode)    finds the results through which gradients flow
-    Gradients.add(imported)              adds the backward part to the model: Model.gradients
+    Gradients(captured, module, parameters, mode)    finds the results through which gradients flow
+    Gradients.add(imported)                          adds the backward part to the model: Model.gradients
 
 A gradient in PyTorch is that of the operators that ran. So is SOL's, of the layers that they became. None flows through ``detach``, nor
 through what runs inside of ``no_grad``: there the graph gets stops (stops.py).
@@ -34,16 +34,16 @@ LIKE = {"expand_as", "reshape_as", "view_as"}
 
 
 class Gradients:
-    """The gradients that a training program computes.
+    """The gradients that a training program computes. ``parameters``: the tensors of the module that ``mode.parameters`` is about.
 
     ``inputs``: whether each input of the graph wants one. After ``add``: ``slots``: for each of the model's inputs, and then of its
     params, the Slot of its gradient, or None; ``outputs``: for each of the forward's outputs whether it has a gradient; ``n_outputs``: of
     the forward call.
     """
 
-    def __init__(self, captured, module, mode):
+    def __init__(self, captured, module, parameters, mode):
         self.inputs, self._parameters = mode.inputs, mode.parameters
-        wanting = [p for p, wants in zip(module.parameters(), mode.parameters) if wants]
+        wanting = [p for p, wants in zip(parameters, mode.parameters) if wants]
         self._wanting = {id(p) for p in wanting}
         self._module = module
         # For each tensor of the result the sources of its gradients: positions of inputs, names of parameters.
