@@ -204,8 +204,7 @@ def test_modes(net, inputs, slow):
     fast = compiled(net)
     assert_takes_it(fast, net, slow, *inputs)
     assert fast(*inputs).requires_grad
-    (reason,) = sol.fallbacks(fast)
-    assert reason == "a gradient is wanted"
+    assert not sol.fallbacks(fast)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert fast(*inputs).dtype is net(*inputs).dtype
     assert_takes_it(fast, net, slow, *inputs)
