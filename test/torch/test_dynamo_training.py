@@ -13,7 +13,6 @@ from test_training import (
     assert_close,
     assert_step,
     gradients,
-    make_pair,
     step,
 )
 from test_training_stops import REFUSED, RUNS, Net, run
@@ -166,7 +165,10 @@ def test_graph_breaks():
 
     torch.manual_seed(4)
     eager = Broken()
-    for fast in compiled(copy.deepcopy(eager)), sol.optimize(copy.deepcopy(eager), sol.input([0, 4, 6, 6])):
+    for fast in (
+        compiled(copy.deepcopy(eager)),
+        sol.optimize(copy.deepcopy(eager), sol.input([0, 4, 6, 6])),
+    ):
         model = copy.deepcopy(eager)
         for _ in range(3):
             for m in model, fast:

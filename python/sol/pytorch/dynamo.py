@@ -91,7 +91,7 @@ def compile_graph(module, inputs, options=None, **others):
     ``options``: a dict. With ``batch_size``, the program is tuned for this batch size, where the batch size is open. ``fullgraph``:
     True: a call raises NotImplementedError, with the operator and the shapes, instead of falling back to PyTorch, and SOL computes
     everything; False: it never does; default: as the argument ``fullgraph`` of torch.compile. Calls in a mode that SOL does not run,
-    such as those that want a gradient, always run in PyTorch. ``name``: the name in logs.
+    and those whose gradients it cannot compute, always run in PyTorch. ``name``: the name in logs.
 
     With any other option, or a ``mode``, calls raise ValueError; TypeError or ValueError for values that an option cannot have.
     """

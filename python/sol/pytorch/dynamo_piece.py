@@ -30,7 +30,7 @@ from sol.pytorch.dynamo_weights import Packed
 from sol.pytorch.engine import outside, without_collections
 from sol.pytorch.importer import ANCHORS
 from sol.pytorch.inputs import check_tensor
-from sol.pytorch.modes import GRADIENT, autocast_type, find_foreign_mode
+from sol.pytorch.modes import autocast_type, find_foreign_mode
 from sol.pytorch.nodes import describe_graph
 from sol.pytorch.plan import compile_plan, follow_threads
 from sol.pytorch.selector import is_on, make_selector
@@ -172,7 +172,7 @@ class Piece:
             return self._fall_back(self.refusal, False, args)
         if is_tracing():
             return self._module(*args)
-        reason = GRADIENT if self._wants_own() else find_foreign_mode(args)
+        reason = find_foreign_mode(args)
         if reason:
             return self._fall_back(reason, True, args)
         remaining = self._head.convert(args) if self._head else args
@@ -184,15 +184,11 @@ class Piece:
             result = Fallback(_describe_refusal(error))
         return self._fall_back(*result, args) if isinstance(result, Fallback) else result
 
-    def _wants_own(self):
-        """Whether a parameter of the graph itself wants a gradient: autograd would need it as an argument."""
-        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters)
-
     def _run_in_sol(self, args):
         """Runs one call of the graph without its head. Returns the results, or a Fallback."""
         split = self._split
         mode = dynamo_training.find_mode(split, args)
-        reason = dynamo_training.find_refusal(split, mode)
+        reason = dynamo_training.find_refusal(split, mode, self.parameters)
         if reason:
             return Fallback(reason, mode is not None)
         try:
@@ -368,7 +364,9 @@ class Piece:
         hint = self._hint(named, sizes)
         if mode:
             weights = part.weights()
-            return dynamo_training.make_plan(captured, part, weights, mode, name, hint, times, check)
+            return dynamo_training.make_plan(
+                captured, part, weights, mode, name, hint, times, check
+            )
         graph = describe_graph(captured.exported)
         return compile_plan(captured, graph, part, name, hint, partial, times, check)
 

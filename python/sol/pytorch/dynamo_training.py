@@ -29,8 +29,11 @@ def find_mode(split, args):
     return Mode(None, weights, inputs) if True in weights or True in inputs else None
 
 
-def find_refusal(split, mode):
-    """Returns the reason why SOL must not run a call with this Mode because of its gradients, or None."""
+def find_refusal(split, mode, parameters):
+    """Returns the reason why SOL must not run a call with this Mode because of its gradients, or None. ``parameters``: those of the
+    graph that are no arguments."""
+    if is_grad_enabled() and any(p.requires_grad for p in parameters):
+        return "a parameter that is no argument of its graph wants a gradient"
     if mode is None:
         turns_on = True in split.switches and not is_grad_enabled()
         return "it switches gradients on" if turns_on else None

@@ -36,7 +36,6 @@ from sol.pytorch.modes import (
     IN_FUNC,
     autocast_type,
     find_foreign_mode,
-    find_mode,
     is_in_func,
     training_mode,
 )
@@ -176,7 +175,7 @@ class Engine:
         form, leaves, (tensors, constants, batch) = self._forms.find(args, kwargs)
         mode = self._find_training(state, leaves)
         with torch.no_grad():
-            self._refuse_run(state.reason or find_mode(state.snapshot, leaves))
+            self._refuse_run(state.reason or find_foreign_mode(leaves))
             self._refuse_run("an input is empty" if is_empty(batch) else None)
             entry = self._find_entry(state, form, constants, batch, mode)
             self._refuse_breaks(entry)

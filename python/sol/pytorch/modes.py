@@ -23,7 +23,6 @@ from torch.autograd import forward_ad
 
 from sol.pytorch.inputs import PLAIN_TENSORS
 
-GRADIENT = "a gradient is wanted"
 IN_FUNC = "it is called inside of torch.func"
 
 
@@ -64,19 +63,6 @@ def autocast_type():
     A graph is valid for the autocast under which it was captured: its nodes have the types that autocast has chosen.
     """
     return get_autocast_dtype("cpu") if is_autocast_enabled("cpu") else None
-
-
-def find_mode(snapshot, leaves):
-    """Returns the reason why this call is no plain inference, or None.
-
-    ``snapshot``: of the module (watch.Snapshot). ``leaves``: the call's inputs, flattened.
-    """
-    if is_grad_enabled() and (
-        any(p.requires_grad for p in snapshot.parameters)
-        or any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
-    ):
-        return GRADIENT
-    return find_foreign_mode(leaves)
 
 
 def find_foreign_mode(leaves):
