@@ -61,7 +61,7 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 5060,
-    "test/torch": 10330,
+    "test/torch": 10370,
     "test/unit": 9450,
     "tools": 2440,
 }
