@@ -79,7 +79,7 @@ def make_training(p=0.0):
 @pytest.fixture
 def always_sol():
     yield
-    sol.config["compiler::never_slower"] = True
+    sol.config["compiler::never_slower"] = False
 
 
 def test_training_has_a_profile_of_both_calls(x, always_sol, tmp_path):

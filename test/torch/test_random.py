@@ -283,3 +283,31 @@ def test_libraries_have_no_seed(kind, shape, tmp_path):
     ):
         sol.deploy(Deep(kind).eval(), [sol.input(shape)], path=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+class InPlace(nn.Module):
+    """A dropout in place, in a graph whose functional form is needed."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.norm, self.function = nn.BatchNorm1d(WIDTH), function
+
+    def forward(self, x):
+        return self.function(self.norm(x) * 0 + 2, P, True, True)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    "function", [F.dropout, F.dropout1d, F.alpha_dropout, F.feature_alpha_dropout]
+)
+def test_in_place(function, gradients):
+    """Values, and how often each one occurs, are PyTorch's."""
+    fast = sol.optimize(InPlace(function).train(), sol.input([0, WIDTH, 3]))
+    x = torch.randn(200, WIDTH, 3)
+    with torch.set_grad_enabled(gradients):
+        y, theirs = fast(x), vars(fast)["_original"](x)
+    assert not sol.fallbacks(fast) and y.requires_grad is gradients
+    assert torch.allclose(y.unique(), theirs.unique(), atol=1e-6)
+    assert abs((y == y.max()).float().mean() - (1 - P)) < 0.02
+    if function in (F.dropout1d, F.feature_alpha_dropout):
+        assert torch.equal(y, y[..., :1].expand_as(y))

@@ -34,7 +34,6 @@ def no_seeds():
     yield
     for kind, index in list(sol.seeds()):
         sol.set_seed(None, kind, index)
-    sol.config["compiler::never_slower"] = True
 
 
 def test_masks_are_those_of_the_gradient():

@@ -71,7 +71,7 @@ class Builder:
     pass for random numbers, behind the graph's own, or None. ``may_draw``: calls can pass one.
     """
 
-    def __init__(self, name, batches, may_draw=True):
+    def __init__(self, name, batches, may_draw):
         self.model = _core.Model(name)
         self.records = []
         self.excluded = set()

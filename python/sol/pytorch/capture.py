@@ -331,7 +331,7 @@ def _remove_dropouts(exported):
         packet = getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
         if packet.rstrip("_") not in DROPOUTS or len(node.args) != 3:
             continue
-        if node.args[2] is not False and node.args[1] != 0:
+        if node.args[2] is not False and node.args[1] != 0:  # it is on
             continue
         memory.join(node.meta["val"], node.args[0].meta["val"])
         node.replace_all_uses_with(node.args[0])

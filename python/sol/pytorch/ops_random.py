@@ -45,6 +45,12 @@ def _native_dropout(b, x, p, train, out=None):
     return _drop(b, x, p, kept), kept
 
 
+def _bernoulli(b, x, p, generator=None, out=None):
+    """1 with the probability p, else 0: what a functional form has of a dropout in place."""
+    needs(generator is None, "a generator of its own")
+    return b.cast(_kept(b, 1 - p, x.shape), b.dtype)
+
+
 def _alpha(b, x, p, shape):
     """scale * (x or -SELU_LIMIT) + the shift that keeps the mean."""
     if p == 1:
@@ -114,6 +120,7 @@ def drop_attention(b, query, key, value, mask, p, is_causal, scale):
 TABLE = {
     "dropout.default": dropout,
     "native_dropout.default": _native_dropout,
+    "bernoulli.p": _bernoulli,
     "feature_dropout.default": _feature_dropout,
     "alpha_dropout.default": _alpha_dropout,
     "feature_alpha_dropout.default": _feature_alpha_dropout,

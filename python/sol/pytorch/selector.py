@@ -9,7 +9,7 @@ PyTorch is chosen only if it is clearly faster. A verdict is valid for one numbe
 
 Invariant: the time spent on timing is at most SHARE of the time of all calls of this plan so far. As it is known only
 afterwards, one run that takes longer than expected may exceed the limit. A forward that SOL runs has no side effects
-(audit.py), so a run for timing changes no results. Plans that write, or draw random numbers, have none (Plan.writes).
+(audit.py), so a run for timing changes no results. Plans whose calls write, or draw random numbers, have no selector.
 """
 
 import contextlib
