@@ -3,123 +3,137 @@
  *
  *   y = x * scale + shift, read by both calls   ->   y, and y' = x * scale + shift in BACKWARD, which joins the kernel that reads it
  *
- * A value is computed again if only cheap layers (pointwise ones, broadcasts) lie between it and values that are there in BACKWARD:
- * saved ones, parameters, inputs of the call, and results of reductions, which are small. Then it costs neither the time to write and read it nor memory. A value that a product
- * reads is saved: the product's kernel needs it in memory.
+ * A value is computed again if only layers that may be repeated lie between it and values that are there in BACKWARD: saved ones,
+ * parameters, inputs of the call, and results of reductions, which are small. By default these are cheap layers (pointwise ones,
+ * broadcasts) whose result no product of BACKWARD reads, as the product's kernel needs it in memory. Then repeating costs neither the
+ * time to write and read it nor memory. To save less (`recompute` in struct sol_options), others are repeated, too, at the cost of time:
+ * recompute_choice.c chooses which.
  *
- * Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174, is the general form; here only
- * layers whose result need not be stored are computed twice.
+ * Copies come just before their first reader (pass_clean), so their results take memory only around it. They have the same bits
+ * as the first ones if the same kernel computes them; random numbers depend on their position and the seed only. Layers of the
+ * frontend may have effects, and are never repeated; no update of a parameter is either, as it is no layer.
  *
  * Invariant: the copies belong to BACKWARD, though their inputs would be there in FORWARD.
  */
-#include "pass/pass.h"
-
-/* By tensor id. */
-struct recompute {
-    struct model *m;
-    int n;                /* of these arrays */
-    bool *read_late;      /* a layer of BACKWARD reads it */
-    bool *stored;         /* .. and needs it in memory */
-    bool *there;          /* BACKWARD has it, or can compute it again */
-    struct tensor **copy; /* in BACKWARD; NULL: none yet */
-};
+#include "pass/recompute.h"
 
 static bool is_backward(const struct layer *l) { return l->out[0]->phase == BACKWARD; }
 
-/* Its result is a formula per point, or the same values in another shape. */
-static bool is_cheap(const struct layer *l) {
+static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
+
+bool recompute_is_cheap(const struct layer *l) {
     return layer_infos[l->kind].traits & POINTWISE || l->kind == LAYER_expand ||
            l->kind == LAYER_reshape || l->kind == LAYER_arange;
 }
 
-static bool is_small(const struct layer *l) { return layer_infos[l->kind].traits & REDUCTION; }
+bool recompute_is_small(const struct layer *l) { return layer_infos[l->kind].traits & REDUCTION; }
+
+static bool moves_values(const struct layer *l) {
+    return layer_infos[l->kind].traits & MOVEMENT || l->kind == LAYER_concat;
+}
 
 /* DFP's layers read values that their kernel computes; others read memory. */
-static bool reads_memory(const struct layer *l) { return !is_cheap(l) && !is_small(l); }
+static bool reads_memory(const struct layer *l) {
+    return !recompute_is_cheap(l) && !recompute_is_small(l);
+}
 
 static void find_readers(struct recompute *r) {
-    for (int i = 0; i < r->m->layers.n; i++) {
+    for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
         for (int k = 0; k < l->n_in && is_backward(l); k++) {
             r->read_late[l->in[k]->id] = true;
-            r->stored[l->in[k]->id] |= reads_memory(l);
+            r->in_memory[l->in[k]->id] |= reads_memory(l);
         }
     }
 }
 
+static bool may_repeat(const struct recompute *r, const struct recompute_choice *c,
+                       const struct layer *l) {
+    const struct tensor *t = l->out[0];
+    const int place = r->place[t->id];
+    if (t->phase != FORWARD || is_source(l) || l->kind == LAYER_host) return false;
+    if (place < c->all_end) return !r->is_border[t->id] && !recompute_is_small(l);
+    if (place < c->cheap_end) return recompute_is_cheap(l) || moves_values(l);
+    return recompute_is_cheap(l) && !r->in_memory[t->id];
+}
+
 static bool inputs_are_there(const struct recompute *r, const struct layer *l) {
     for (int k = 0; k < l->n_in; k++)
-        if (!r->there[l->in[k]->id]) return false;
+        if (!r->is_there[l->in[k]->id]) return false;
     return true;
 }
 
-static bool is_there(const struct recompute *r, const struct layer *l, const struct tensor *t) {
-    if (t->phase != FORWARD || layer_infos[l->kind].traits & SOURCE) return true;
-    if (is_cheap(l) && !r->stored[t->id]) return inputs_are_there(r, l);
-    return r->read_late[t->id] || is_small(l);
+static bool has_anyway(const struct recompute *r, const struct layer *l, const struct tensor *t) {
+    return t->phase != FORWARD || is_source(l) || r->read_late[t->id] || r->is_border[t->id] ||
+           recompute_is_small(l);
 }
 
-static void find_there(struct recompute *r) {
-    for (int i = 0; i < r->m->layers.n; i++) {
+static void find_there(const struct recompute *r, const struct recompute_choice *choice) {
+    for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
-        for (int k = 0; k < l->n_out; k++) r->there[l->out[k]->id] = is_there(r, l, l->out[k]);
+        const bool repeats = may_repeat(r, choice, l) && inputs_are_there(r, l);
+        for (int k = 0; k < l->n_out; k++) {
+            r->repeats[l->out[k]->id] = repeats;
+            r->is_there[l->out[k]->id] = repeats || has_anyway(r, l, l->out[k]);
+        }
     }
 }
 
-/* Is `t` computed by a cheap layer of FORWARD, from values that are there? */
-static bool may_repeat(const struct recompute *r, const struct tensor *t) {
-    const struct layer *l = t->producer;
-    return t->phase == FORWARD && is_cheap(l) && !r->stored[t->id] && inputs_are_there(r, l);
+static void find_needed(const struct recompute *r) {
+    memcpy(r->needed, r->read_late, sizeof *r->needed * (size_t)r->n_tensors);
+    for (int i = r->n_layers - 1; i >= 0; i--) {
+        const struct layer *l = r->m->layers.at[i];
+        const int id = l->out[0]->id;
+        for (int k = 0; k < l->n_in && r->needed[id] && r->repeats[id]; k++)
+            r->needed[l->in[k]->id] = true;
+    }
+}
+
+void recompute_settle(const struct recompute *r, const struct recompute_choice *choice) {
+    find_there(r, choice);
+    find_needed(r);
 }
 
 /* The copies of a chain of layers, from its first to its last: layers are visited in topological order, and all of a chain may be
- * repeated. */
-static enum sol_status repeat(struct recompute *r, const struct layer *l) {
+ * repeated. copy[t]: in BACKWARD; NULL: there is none. */
+static enum sol_status repeat(const struct recompute *r, const struct layer *l,
+                              struct tensor **copy) {
     struct tensor **in = ARENA_ARRAY(r->m->arena, struct tensor *, l->n_in + 1);
-    for (int k = 0; k < l->n_in; k++) {
-        struct tensor *copy = r->copy[l->in[k]->id];
-        in[k] = copy ? copy : l->in[k];
-    }
-    struct tensor **out = &r->copy[l->out[0]->id];
+    for (int k = 0; k < l->n_in; k++) in[k] = copy[l->in[k]->id] ? copy[l->in[k]->id] : l->in[k];
+    struct tensor **out = &copy[l->out[0]->id];
     TRY(ir_add(r->m, l->kind, l->n_in, in, &l->attr, l->origin, out));
     ir_set_backward(*out);
     return SOL_OK;
 }
 
-/* needed[t]: a layer of BACKWARD reads t, or the copy of a layer will. */
-static void find_needed(const struct recompute *r, int n_layers, bool *needed) {
-    for (int i = n_layers - 1; i >= 0; i--) {
-        const struct layer *l = r->m->layers.at[i];
-        const struct tensor *t = l->out[0];
-        needed[t->id] |= r->read_late[t->id];
-        if (l->n_out > 1 || !needed[t->id] || !may_repeat(r, t)) continue;
-        for (int k = 0; k < l->n_in; k++) needed[l->in[k]->id] = true;
-    }
-}
-
-static void redirect(const struct recompute *r, struct layer *l) {
+static void redirect(const struct recompute *r, struct layer *l, struct tensor *const *copy) {
     for (int k = 0; k < l->n_in; k++)
-        if (l->in[k]->id < r->n && r->copy[l->in[k]->id]) l->in[k] = r->copy[l->in[k]->id];
+        if (l->in[k]->id < r->n_tensors && copy[l->in[k]->id]) l->in[k] = copy[l->in[k]->id];
 }
 
 enum sol_status pass_recompute(struct model *m) {
-    const int n_layers = m->layers.n, n = m->n_tensors;
+    const int n = m->n_tensors;
     if (!ir_has_backward(m)) return SOL_OK;
     struct recompute r = {.m = m,
-                          .n = n,
+                          .n_layers = m->layers.n,
+                          .n_tensors = n,
                           .read_late = ARENA_ARRAY(m->arena, bool, n + 1),
-                          .stored = ARENA_ARRAY(m->arena, bool, n + 1),
-                          .there = ARENA_ARRAY(m->arena, bool, n + 1),
-                          .copy = ARENA_ARRAY(m->arena, struct tensor *, n + 1)};
-    bool *needed = ARENA_ARRAY(m->arena, bool, n + 1);
+                          .in_memory = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .is_light = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .is_border = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .is_there = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .repeats = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .needed = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .size = ARENA_ARRAY(m->arena, int64_t, n + 1),
+                          .place = ARENA_ARRAY(m->arena, int, n + 1)};
+    struct tensor **copy = ARENA_ARRAY(m->arena, struct tensor *, n + 1);
     find_readers(&r);
-    find_there(&r);
-    find_needed(&r, n_layers, needed);
-    for (int i = 0; i < n_layers; i++) {
-        const struct layer *l = m->layers.at[i];
-        if (l->n_out == 1 && needed[l->out[0]->id] && may_repeat(&r, l->out[0])) TRY(repeat(&r, l));
+    recompute_choose(&r);
+    for (int i = 0; i < r.n_layers; i++) {
+        const struct tensor *t = m->layers.at[i]->out[0];
+        if (r.needed[t->id] && r.repeats[t->id]) TRY(repeat(&r, m->layers.at[i], copy));
     }
-    for (int i = 0; i < n_layers; i++)
-        if (is_backward(m->layers.at[i])) redirect(&r, m->layers.at[i]);
+    for (int i = 0; i < r.n_layers; i++)
+        if (is_backward(m->layers.at[i])) redirect(&r, m->layers.at[i], copy);
     return SOL_OK;
 }

@@ -290,6 +290,7 @@ def compile_plan(
             debug=config["compiler::debug"],
             name=name,
             progress=progress,
+            recompute=1 - config["training::memory"],
         )
     times.append(perf_counter())
     log.say(log.info, _describe_times(name, times, program))

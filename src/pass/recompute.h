@@ -1,0 +1,54 @@
+/*
+ * What a backward call computes again: shared by recompute.c, which finds and copies these layers, and recompute_choice.c, which
+ * chooses among several ways.
+ */
+#ifndef SOL_RECOMPUTE_H
+#define SOL_RECOMPUTE_H
+
+#include "pass/pass.h"
+
+/*
+ * One way. A layer's place is its position among the layers of FORWARD. Layers before `all_end` are divided into stretches:
+ * what a later stretch reads is saved, everything else of a stretch is computed again, products included. Other layers before `cheap_end` are
+ * computed again if they are cheap or move values. Of the rest only values that need no memory are, which costs nothing.
+ */
+struct recompute_choice {
+    int all_end, cheap_end;
+    int64_t
+        limit; /* bytes that a stretch adds to the memory of the backward call, at most; but it has one layer at least */
+};
+
+struct recompute {
+    struct model *m;
+    int n_layers, n_tensors; /* of the model before layers are added */
+    /* By tensor id. */
+    bool *read_late; /* a layer of BACKWARD reads it */
+    bool *in_memory; /* .. and needs it in memory */
+    bool *
+        is_light; /* computed by cheap layers of nothing but sources, constants and results of reductions */
+    bool *is_border; /* a later stretch reads it */
+    bool *is_there;  /* BACKWARD has it, or can compute it again */
+    bool *repeats;   /* BACKWARD computes it again, if it needs it */
+    bool *needed;    /* BACKWARD or such a layer reads it */
+    int64_t *size;   /* bytes that it takes if it is saved; 0: it is never saved */
+    int *place;      /* of its producer */
+};
+
+/* ---- pass/recompute.c ---- */
+
+/* Its result is a formula per point, or the same values in another shape. */
+bool recompute_is_cheap(const struct layer *l);
+bool recompute_is_small(const struct layer *l);
+/* Finds what is there, repeated and needed for a choice; `is_border` is set. */
+void recompute_settle(const struct recompute *r, const struct recompute_choice *choice);
+/* Is the tensor saved? */
+static inline bool recompute_saves(const struct recompute *r, const struct tensor *t) {
+    return r->needed[t->id] && !r->repeats[t->id];
+}
+
+/* ---- pass/recompute_choice.c ---- */
+
+/* Settles the fastest way that saves few enough bytes, or else the one that saves the fewest. */
+void recompute_choose(struct recompute *r);
+
+#endif
