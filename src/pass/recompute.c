@@ -37,6 +37,59 @@ static bool reads_memory(const struct layer *l) {
     return !recompute_is_cheap(l) && !recompute_is_small(l);
 }
 
+/* Layers behind the first one of BACKWARD compute what only updates and BACKWARD read: their place is that of their last input. */
+static int find_place(const struct recompute *r, const struct layer *l, int i) {
+    int place = 0;
+    if (i < r->n_places) return i;
+    for (int k = 0; k < l->n_in; k++)
+        if (r->place[l->in[k]->id] > place) place = r->place[l->in[k]->id];
+    return place;
+}
+
+static bool is_light(const struct recompute *r, const struct layer *l) {
+    if (is_source(l) || recompute_is_small(l)) return true;
+    if (!recompute_is_cheap(l)) return false;
+    for (int k = 0; k < l->n_in; k++)
+        if (l->in[k]->phase == FORWARD && !r->is_light[l->in[k]->id]) return false;
+    return true;
+}
+
+static void find_places(struct recompute *r) {
+    r->n_places = r->n_layers;
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer *l = r->m->layers.at[i];
+        if (is_backward(l) && l->kind != LAYER_input && i < r->n_places) r->n_places = i;
+        for (int k = 0; k < l->n_out; k++) {
+            r->place[l->out[k]->id] = find_place(r, l, i);
+            r->is_light[l->out[k]->id] = is_light(r, l);
+        }
+    }
+}
+
+/* The only input that is not light; NULL if there are none or several. */
+static struct tensor *find_heavy_input(const struct recompute *r, const struct layer *l) {
+    struct tensor *found = NULL;
+    for (int k = 0; k < l->n_in; k++) {
+        struct tensor *t = l->in[k];
+        if (t->phase != FORWARD || r->is_light[t->id] || t == found) continue;
+        if (found) return NULL;
+        found = t;
+    }
+    return found;
+}
+
+/* A cheap layer of FORWARD that only BACKWARD needs, such as x - mean, waits for it. So several of them save x only, and FORWARD
+ * need not write their results. */
+static void find_waiting(struct recompute *r) {
+    for (int i = r->n_layers - 1; i >= r->n_places; i--) {
+        const struct layer *l = r->m->layers.at[i];
+        const struct tensor *t = l->out[0], *x = find_heavy_input(r, l);
+        if (x && t->phase == FORWARD && r->read_late[t->id] && !r->in_memory[t->id] &&
+            recompute_is_cheap(l))
+            r->read_late[x->id] = true;
+    }
+}
+
 static void find_readers(struct recompute *r) {
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
@@ -45,6 +98,7 @@ static void find_readers(struct recompute *r) {
             r->in_memory[l->in[k]->id] |= reads_memory(l);
         }
     }
+    find_waiting(r);
 }
 
 static bool may_repeat(const struct recompute *r, const struct recompute_choice *c,
@@ -52,8 +106,8 @@ static bool may_repeat(const struct recompute *r, const struct recompute_choice 
     const struct tensor *t = l->out[0];
     const int place = r->place[t->id];
     if (t->phase != FORWARD || is_source(l) || l->kind == LAYER_host) return false;
-    if (place < c->all_end) return !r->is_border[t->id] && !recompute_is_small(l);
-    if (place < c->cheap_end) return recompute_is_cheap(l) || moves_values(l);
+    if (place < c->all_end) return r->size[t->id] && !r->is_border[t->id] && !recompute_is_small(l);
+    if (place < c->cheap_end) return r->size[t->id] && (recompute_is_cheap(l) || moves_values(l));
     return recompute_is_cheap(l) && !r->in_memory[t->id];
 }
 
@@ -127,6 +181,7 @@ enum sol_status pass_recompute(struct model *m) {
                           .size = ARENA_ARRAY(m->arena, int64_t, n + 1),
                           .place = ARENA_ARRAY(m->arena, int, n + 1)};
     struct tensor **copy = ARENA_ARRAY(m->arena, struct tensor *, n + 1);
+    find_places(&r);
     find_readers(&r);
     recompute_choose(&r);
     for (int i = 0; i < r.n_layers; i++) {

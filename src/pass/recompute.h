@@ -21,8 +21,9 @@ struct recompute_choice {
 struct recompute {
     struct model *m;
     int n_layers, n_tensors; /* of the model before layers are added */
+    int n_places;
     /* By tensor id. */
-    bool *read_late; /* a layer of BACKWARD reads it */
+    bool *read_late; /* a layer of BACKWARD reads it, or one that waits for BACKWARD */
     bool *in_memory; /* .. and needs it in memory */
     bool *
         is_light; /* computed by cheap layers of nothing but sources, constants and results of reductions */
@@ -30,8 +31,9 @@ struct recompute {
     bool *is_there;  /* BACKWARD has it, or can compute it again */
     bool *repeats;   /* BACKWARD computes it again, if it needs it */
     bool *needed;    /* BACKWARD or such a layer reads it */
-    int64_t *size;   /* bytes that it takes if it is saved; 0: it is never saved */
-    int *place;      /* of its producer */
+    int64_t *
+        size; /* bytes that it takes if it is saved; 0: none, as results of FORWARD, which the caller has */
+    int *place; /* of its producer */
 };
 
 /* ---- pass/recompute.c ---- */

@@ -37,8 +37,6 @@ static bool is_heavy(const struct recompute *r, const struct tensor *t) {
     return t->phase == FORWARD && r->size[t->id] && !r->is_light[t->id];
 }
 
-/* ---- The model ---- */
-
 static void find_sizes(const struct recompute *r) {
     const struct model *m = r->m;
     int64_t symbols[SIZE_SYMBOLS] = {0};
@@ -53,37 +51,6 @@ static void find_sizes(const struct recompute *r) {
         }
     }
     for (int i = 0; i < m->outputs.n; i++) r->size[m->outputs.at[i]->id] = 0;
-}
-
-/* Layers behind the first one of BACKWARD compute what only updates and BACKWARD read: their place is that of their last input. */
-static int find_place(const struct recompute *r, const struct layer *l, int i, bool is_late) {
-    int place = 0;
-    if (!is_late) return i;
-    for (int k = 0; k < l->n_in; k++)
-        if (r->place[l->in[k]->id] > place) place = r->place[l->in[k]->id];
-    return place;
-}
-
-static bool is_light(const struct recompute *r, const struct layer *l) {
-    if (layer_infos[l->kind].traits & SOURCE || recompute_is_small(l)) return true;
-    if (!recompute_is_cheap(l)) return false;
-    for (int k = 0; k < l->n_in; k++)
-        if (l->in[k]->phase == FORWARD && !r->is_light[l->in[k]->id]) return false;
-    return true;
-}
-
-/* Returns the number of places. */
-static int find_places(const struct recompute *r) {
-    int n = r->n_layers;
-    for (int i = 0; i < r->n_layers; i++) {
-        const struct layer *l = r->m->layers.at[i];
-        if (l->out[0]->phase == BACKWARD && l->kind != LAYER_input && i < n) n = i;
-        for (int k = 0; k < l->n_out; k++) {
-            r->place[l->out[k]->id] = find_place(r, l, i, i >= n);
-            r->is_light[l->out[k]->id] = is_light(r, l);
-        }
-    }
-    return n;
 }
 
 /* ---- Stretches ---- */
@@ -108,7 +75,8 @@ static void find_passing(const struct recompute *r, struct stretches *s) {
 }
 
 /* The fastest way is settled. */
-static void init_stretches(const struct recompute *r, int n_places, struct stretches *s) {
+static void init_stretches(const struct recompute *r, struct stretches *s) {
+    const int n_places = r->n_places;
     *s = (struct stretches){.n_places = n_places,
                             .weight = ARENA_ARRAY(r->m->arena, int64_t, n_places + 1),
                             .passing = ARENA_ARRAY(r->m->arena, int64_t, n_places + 1),
@@ -230,7 +198,7 @@ void recompute_choose(struct recompute *r) {
     recompute_settle(r, &way);
     if (r->m->recompute <= 0) return;
     find_sizes(r);
-    init_stretches(r, find_places(r), &s);
+    init_stretches(r, &s);
     const int64_t total = count_saved(r);
     for (int i = 0; i < N_WAYS; i++) {
         way = make_way(&s, total, i);
