@@ -37,10 +37,41 @@ static bool reads_memory(const struct layer *l) {
     return !recompute_is_cheap(l) && !recompute_is_small(l);
 }
 
-/* Layers behind the first one of BACKWARD compute what only updates and BACKWARD read: their place is that of their last input. */
+static void find_sizes(const struct recompute *r) {
+    const struct model *m = r->m;
+    int64_t symbols[SIZE_SYMBOLS] = {0};
+    for (int i = 0; i < SIZE_FREE; i++) symbols[i] = m->hint ? m->hint[i] : 1;
+    size_derive(m->quotients.at, m->quotients.n, symbols);
+    for (int i = 0; i < r->n_layers; i++) {
+        const struct layer *l = m->layers.at[i];
+        for (int k = 0; k < l->n_out && l->out[0]->phase == FORWARD; k++) {
+            const struct size n = ir_elements(l->out[k]);
+
+            r->size[l->out[k]->id] = size_eval(&n, symbols) * size_element(l->out[k]->dtype);
+        }
+    }
+    for (int i = 0; i < m->outputs.n; i++) r->size[m->outputs.at[i]->id] = 0;
+}
+
+/* What outputs, updates and effects of FORWARD need. */
+static void find_early(const struct recompute *r) {
+    const struct model *m = r->m;
+    for (int i = 0; i < m->outputs.n; i++)
+        r->is_early[m->outputs.at[i]->id] |= m->output_phases.at[i] == FORWARD;
+    for (int i = 0; i < m->updates.n; i++) r->is_early[m->updates.at[i].value->id] = true;
+    for (int i = r->n_layers - 1; i >= 0; i--) {
+        const struct layer *l = m->layers.at[i];
+        bool is_early = l->attr.effects && !is_backward(l);
+        for (int k = 0; k < l->n_out; k++) is_early |= r->is_early[l->out[k]->id];
+        for (int k = 0; k < l->n_out; k++) r->is_early[l->out[k]->id] = is_early;
+        for (int k = 0; k < l->n_in && is_early; k++) r->is_early[l->in[k]->id] = true;
+    }
+}
+
+/* The place of a layer that only BACKWARD needs is that of its last input. */
 static int find_place(const struct recompute *r, const struct layer *l, int i) {
     int place = 0;
-    if (i < r->n_places) return i;
+    if (r->is_early[l->out[0]->id]) return i;
     for (int k = 0; k < l->n_in; k++)
         if (r->place[l->in[k]->id] > place) place = r->place[l->in[k]->id];
     return place;
@@ -54,11 +85,9 @@ static bool is_light(const struct recompute *r, const struct layer *l) {
     return true;
 }
 
-static void find_places(struct recompute *r) {
-    r->n_places = r->n_layers;
+static void find_places(const struct recompute *r) {
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
-        if (is_backward(l) && l->kind != LAYER_input && i < r->n_places) r->n_places = i;
         for (int k = 0; k < l->n_out; k++) {
             r->place[l->out[k]->id] = find_place(r, l, i);
             r->is_light[l->out[k]->id] = is_light(r, l);
@@ -78,19 +107,19 @@ static struct tensor *find_heavy_input(const struct recompute *r, const struct l
     return found;
 }
 
-/* A cheap layer of FORWARD that only BACKWARD needs, such as x - mean, waits for it. So several of them save x only, and FORWARD
- * need not write their results. */
-static void find_waiting(struct recompute *r) {
-    for (int i = r->n_layers - 1; i >= r->n_places; i--) {
+/* A cheap layer of FORWARD that only BACKWARD needs, such as x - mean, waits for it, unless its result is smaller than x, as a
+ * mask is. So several of them save x only, and FORWARD need not write their results. */
+static void find_waiting(const struct recompute *r) {
+    for (int i = r->n_layers - 1; i >= 0; i--) {
         const struct layer *l = r->m->layers.at[i];
         const struct tensor *t = l->out[0], *x = find_heavy_input(r, l);
-        if (x && t->phase == FORWARD && r->read_late[t->id] && !r->in_memory[t->id] &&
-            recompute_is_cheap(l))
+        if (t->phase == FORWARD && !r->is_early[t->id] && r->read_late[t->id] &&
+            !r->in_memory[t->id] && recompute_is_cheap(l) && x && r->size[x->id] <= r->size[t->id])
             r->read_late[x->id] = true;
     }
 }
 
-static void find_readers(struct recompute *r) {
+static void find_readers(const struct recompute *r) {
     for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
         for (int k = 0; k < l->n_in && is_backward(l); k++) {
@@ -173,6 +202,7 @@ enum sol_status pass_recompute(struct model *m) {
                           .n_tensors = n,
                           .read_late = ARENA_ARRAY(m->arena, bool, n + 1),
                           .in_memory = ARENA_ARRAY(m->arena, bool, n + 1),
+                          .is_early = ARENA_ARRAY(m->arena, bool, n + 1),
                           .is_light = ARENA_ARRAY(m->arena, bool, n + 1),
                           .is_border = ARENA_ARRAY(m->arena, bool, n + 1),
                           .is_there = ARENA_ARRAY(m->arena, bool, n + 1),
@@ -181,6 +211,8 @@ enum sol_status pass_recompute(struct model *m) {
                           .size = ARENA_ARRAY(m->arena, int64_t, n + 1),
                           .place = ARENA_ARRAY(m->arena, int, n + 1)};
     struct tensor **copy = ARENA_ARRAY(m->arena, struct tensor *, n + 1);
+    find_sizes(&r);
+    find_early(&r);
     find_places(&r);
     find_readers(&r);
     recompute_choose(&r);

@@ -14,26 +14,23 @@
  */
 struct recompute_choice {
     int all_end, cheap_end;
-    int64_t
-        limit; /* bytes that a stretch adds to the memory of the backward call, at most; but it has one layer at least */
+    int64_t limit; /* bytes that a stretch may add to the backward call's memory */
 };
 
 struct recompute {
     struct model *m;
     int n_layers, n_tensors; /* of the model before layers are added */
-    int n_places;
     /* By tensor id. */
+    bool *is_early;  /* FORWARD needs it, not BACKWARD alone */
     bool *read_late; /* a layer of BACKWARD reads it, or one that waits for BACKWARD */
     bool *in_memory; /* .. and needs it in memory */
-    bool *
-        is_light; /* computed by cheap layers of nothing but sources, constants and results of reductions */
+    bool *is_light;  /* cheap layers compute it of sources, constants and reductions alone */
     bool *is_border; /* a later stretch reads it */
     bool *is_there;  /* BACKWARD has it, or can compute it again */
     bool *repeats;   /* BACKWARD computes it again, if it needs it */
     bool *needed;    /* BACKWARD or such a layer reads it */
-    int64_t *
-        size; /* bytes that it takes if it is saved; 0: none, as results of FORWARD, which the caller has */
-    int *place; /* of its producer */
+    int64_t *size;   /* bytes, if it is saved; 0: the caller has it, as it is a result of FORWARD */
+    int *place;      /* of its producer */
 };
 
 /* ---- pass/recompute.c ---- */

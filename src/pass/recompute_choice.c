@@ -23,34 +23,16 @@ static const int counts[] = {48, 32, 24, 16, 12, 8, 6, 4, 3, 2};
 
 /* By place. */
 struct stretches {
-    int n_places;
     int64_t *weight;  /* bytes that are saved if as little as possible is repeated */
     int64_t *passing; /* bytes of values that layers behind read */
     bool *is_product; /* the layer there is neither cheap nor a reduction */
     int *number;      /* of the stretch */
+    int64_t total;    /* of all weights */
 };
-
-static bool is_forward(const struct layer *l) { return l->out[0]->phase == FORWARD; }
 
 /* Is it a layer of FORWARD whose result may take much memory? */
 static bool is_heavy(const struct recompute *r, const struct tensor *t) {
     return t->phase == FORWARD && r->size[t->id] && !r->is_light[t->id];
-}
-
-static void find_sizes(const struct recompute *r) {
-    const struct model *m = r->m;
-    int64_t symbols[SIZE_SYMBOLS] = {0};
-    for (int i = 0; i < SIZE_FREE; i++) symbols[i] = m->hint ? m->hint[i] : 1;
-    size_derive(m->quotients.at, m->quotients.n, symbols);
-    for (int i = 0; i < r->n_layers; i++) {
-        const struct layer *l = m->layers.at[i];
-        for (int k = 0; k < l->n_out && is_forward(l); k++) {
-            const struct size n = ir_elements(l->out[k]);
-            if (layer_infos[l->kind].traits & SOURCE) continue;
-            r->size[l->out[k]->id] = size_eval(&n, symbols) * size_element(l->out[k]->dtype);
-        }
-    }
-    for (int i = 0; i < m->outputs.n; i++) r->size[m->outputs.at[i]->id] = 0;
 }
 
 /* ---- Stretches ---- */
@@ -58,15 +40,15 @@ static void find_sizes(const struct recompute *r) {
 /* passing[p] is the sum of the sizes of all values with place <= p that are read behind p. */
 static void find_passing(const struct recompute *r, struct stretches *s) {
     int *last = ARENA_ARRAY(r->m->arena, int, r->n_tensors + 1);
-    for (int i = 0; i < s->n_places; i++) {
+    for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
-        for (int k = 0; k < l->n_in; k++) last[l->in[k]->id] = i;
+        for (int k = 0; k < l->n_in && r->is_early[l->out[0]->id]; k++) last[l->in[k]->id] = i;
     }
-    int64_t *change = ARENA_ARRAY(r->m->arena, int64_t, s->n_places + 1), sum = 0;
-    for (int i = 0; i < s->n_places; i++) {
+    int64_t *change = ARENA_ARRAY(r->m->arena, int64_t, r->n_layers + 1), sum = 0;
+    for (int i = 0; i < r->n_layers; i++) {
         const struct tensor *t = r->m->layers.at[i]->out[0];
         sum += change[i];
-        if (is_heavy(r, t) && last[t->id] > i) {
+        if (is_heavy(r, t) && r->is_early[t->id] && last[t->id] > i) {
             sum += r->size[t->id];
             change[last[t->id]] -= r->size[t->id];
         }
@@ -74,11 +56,20 @@ static void find_passing(const struct recompute *r, struct stretches *s) {
     }
 }
 
+static int64_t count_saved(const struct recompute *r) {
+    int64_t sum = 0;
+    for (int i = 0; i < r->n_layers; i++)
+        for (int k = 0; k < r->m->layers.at[i]->n_out; k++) {
+            const struct tensor *t = r->m->layers.at[i]->out[k];
+            if (recompute_saves(r, t)) sum += r->size[t->id];
+        }
+    return sum;
+}
+
 /* The fastest way is settled. */
 static void init_stretches(const struct recompute *r, struct stretches *s) {
-    const int n_places = r->n_places;
-    *s = (struct stretches){.n_places = n_places,
-                            .weight = ARENA_ARRAY(r->m->arena, int64_t, n_places + 1),
+    const int n_places = r->n_layers;
+    *s = (struct stretches){.weight = ARENA_ARRAY(r->m->arena, int64_t, n_places + 1),
                             .passing = ARENA_ARRAY(r->m->arena, int64_t, n_places + 1),
                             .is_product = ARENA_ARRAY(r->m->arena, bool, n_places + 1),
                             .number = ARENA_ARRAY(r->m->arena, int, n_places + 1)};
@@ -87,9 +78,9 @@ static void init_stretches(const struct recompute *r, struct stretches *s) {
         for (int k = 0; k < l->n_out; k++)
             if (recompute_saves(r, l->out[k]))
                 s->weight[r->place[l->out[k]->id]] += r->size[l->out[k]->id];
-        if (i < n_places)
-            s->is_product[i] = is_forward(l) && !recompute_is_cheap(l) && !recompute_is_small(l);
+        s->is_product[i] = !recompute_is_cheap(l) && !recompute_is_small(l);
     }
+    s->total = count_saved(r);
     find_passing(r, s);
 }
 
@@ -111,20 +102,21 @@ static int find_next(const struct stretches *s, int from, int end, int64_t limit
     return end;
 }
 
-static void divide(const struct stretches *s, const struct recompute_choice *c) {
+static void divide(const struct recompute *r, const struct stretches *s,
+                   const struct recompute_choice *c) {
     int number = 0;
     for (int from = 0, next; from < c->all_end; from = next, number++) {
         next = find_next(s, from, c->all_end, c->limit);
         for (int p = from; p < next; p++) s->number[p] = number;
     }
-    for (int p = c->all_end; p < s->n_places; p++) s->number[p] = number;
+    for (int p = c->all_end; p < r->n_layers; p++) s->number[p] = number;
 }
 
 static void find_borders(const struct recompute *r, const struct stretches *s) {
     memset(r->is_border, 0, sizeof *r->is_border * (size_t)r->n_tensors);
-    for (int i = 0; i < s->n_places; i++) {
+    for (int i = 0; i < r->n_layers; i++) {
         const struct layer *l = r->m->layers.at[i];
-        for (int k = 0; k < l->n_in; k++)
+        for (int k = 0; k < l->n_in && r->is_early[l->out[0]->id]; k++)
             if (is_heavy(r, l->in[k]) && s->number[r->place[l->in[k]->id]] < s->number[i])
                 r->is_border[l->in[k]->id] = true;
     }
@@ -133,40 +125,31 @@ static void find_borders(const struct recompute *r, const struct stretches *s) {
 /* ---- Ways ---- */
 
 /* The first place before which there is this part of all bytes that the fastest way saves. */
-static int find_part(const struct stretches *s, int64_t total, double part) {
+static int find_part(const struct recompute *r, const struct stretches *s, double part) {
     int64_t sum = 0;
-    for (int p = 0; p < s->n_places; p++) {
-        if (part < 1 && (double)sum >= part * (double)total) return p;
+    for (int p = 0; p < r->n_layers; p++) {
+        if (part < 1 && (double)sum >= part * (double)s->total) return p;
         sum += s->weight[p];
     }
-    return s->n_places;
+    return r->n_layers;
 }
 
-static struct recompute_choice make_way(const struct stretches *s, int64_t total, int i) {
+static struct recompute_choice make_way(const struct recompute *r, const struct stretches *s,
+                                        int i) {
     if (i <= CHEAP_STEPS)
-        return (struct recompute_choice){.cheap_end = find_part(s, total, (double)i / CHEAP_STEPS)};
+        return (struct recompute_choice){.cheap_end = find_part(r, s, (double)i / CHEAP_STEPS)};
     i -= CHEAP_STEPS + 1;
     const double part = (double)(i % ALL_STEPS + 1) / ALL_STEPS;
-    return (struct recompute_choice){.all_end = find_part(s, total, part),
-                                     .cheap_end = s->n_places,
-                                     .limit = total / counts[i / ALL_STEPS]};
+    return (struct recompute_choice){.all_end = find_part(r, s, part),
+                                     .cheap_end = r->n_layers,
+                                     .limit = s->total / counts[i / ALL_STEPS]};
 }
 
 static void settle_way(const struct recompute *r, const struct stretches *s,
                        const struct recompute_choice *way) {
-    divide(s, way);
+    divide(r, s, way);
     find_borders(r, s);
     recompute_settle(r, way);
-}
-
-static int64_t count_saved(const struct recompute *r) {
-    int64_t sum = 0;
-    for (int i = 0; i < r->n_layers; i++)
-        for (int k = 0; k < r->m->layers.at[i]->n_out; k++) {
-            const struct tensor *t = r->m->layers.at[i]->out[k];
-            if (recompute_saves(r, t)) sum += r->size[t->id];
-        }
-    return sum;
 }
 
 /* The bytes that the heaviest stretch adds to the backward call. */
@@ -197,16 +180,14 @@ void recompute_choose(struct recompute *r) {
     int64_t saved[N_WAYS], needed[N_WAYS];
     recompute_settle(r, &way);
     if (r->m->recompute <= 0) return;
-    find_sizes(r);
     init_stretches(r, &s);
-    const int64_t total = count_saved(r);
     for (int i = 0; i < N_WAYS; i++) {
-        way = make_way(&s, total, i);
+        way = make_way(r, &s, i);
         settle_way(r, &s, &way);
         saved[i] = count_saved(r);
         needed[i] = saved[i] + count_heaviest(&s, &way);
     }
-    const int64_t budget = (int64_t)((1 - r->m->recompute) * (double)total);
-    way = make_way(&s, total, find_way(saved, needed, budget));
+    const int64_t budget = (int64_t)((1 - r->m->recompute) * (double)s.total);
+    way = make_way(r, &s, find_way(saved, needed, budget));
     settle_way(r, &s, &way);
 }
