@@ -130,12 +130,25 @@ static void find_readers(const struct recompute *r) {
     find_waiting(r);
 }
 
+/* Does the layer read a weight that is larger than its result? Packing the weight again would cost more than saving the result. */
+static bool reads_larger_weight(const struct recompute *r, const struct layer *l) {
+    for (int k = 0; k < l->n_in; k++) {
+        const struct tensor *w = l->in[k];
+        if (!ir_is_constant(w) || recompute_is_cheap(l)) continue;
+        if (size_value(ir_elements(w)) * size_element(w->dtype) > r->size[l->out[0]->id])
+            return true;
+    }
+    return false;
+}
+
 static bool may_repeat(const struct recompute *r, const struct recompute_choice *c,
                        const struct layer *l) {
     const struct tensor *t = l->out[0];
     const int place = r->place[t->id];
     if (t->phase != FORWARD || is_source(l) || l->kind == LAYER_host) return false;
-    if (place < c->all_end) return r->size[t->id] && !r->is_border[t->id] && !recompute_is_small(l);
+    if (place < c->all_end)
+        return r->size[t->id] && !r->is_border[t->id] && !recompute_is_small(l) &&
+               !reads_larger_weight(r, l);
     if (place < c->cheap_end) return r->size[t->id] && (recompute_is_cheap(l) || moves_values(l));
     return recompute_is_cheap(l) && !r->in_memory[t->id];
 }

@@ -152,6 +152,7 @@ static enum sol_status run_device(const struct run *run, const char *device,
     struct sol_options options = {.device = device,
                                   .no_autotune = true,
                                   .recompute = recompute[run->seed / 3 % COUNT(recompute)]};
+    if (options.recompute > 0) options.batch_hint = 1000; /* results are larger than weights */
     struct sol_program *p;
     struct sol_weights *weights = NULL;
     TRY(sol_compile(run->joint, &options, &p));

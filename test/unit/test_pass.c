@@ -85,8 +85,10 @@ static const char *print(const struct model *m) {
 }
 
 static void test_case(const struct test_case *c, double recompute) {
+    static const int64_t batch[SIZE_FREE] = {100};
     struct model *m = parse(c->before);
     m->recompute = recompute;
+    m->hint = batch;
     CHECK(!pass_run(find_pass(c->pass), m));
     if (!CHECK_TEXT(print(m), print(parse(c->after ? c->after : c->before))))
         fprintf(stderr, "    by %s, of\n%s", c->pass, c->before);
