@@ -37,6 +37,9 @@ static bool reads_memory(const struct layer *l) {
     return !recompute_is_cheap(l) && !recompute_is_small(l);
 }
 
+/* Sums of sizes do not overflow. */
+#define MAX_ELEMENTS ((int64_t)1 << 40)
+
 static void find_sizes(const struct recompute *r) {
     const struct model *m = r->m;
     int64_t symbols[SIZE_SYMBOLS] = {0};
@@ -46,8 +49,9 @@ static void find_sizes(const struct recompute *r) {
         const struct layer *l = m->layers.at[i];
         for (int k = 0; k < l->n_out && l->out[0]->phase == FORWARD; k++) {
             const struct size n = ir_elements(l->out[k]);
-
-            r->size[l->out[k]->id] = size_eval(&n, symbols) * size_element(l->out[k]->dtype);
+            if (is_source(l)) continue;
+            r->size[l->out[k]->id] =
+                min_i64(size_eval(&n, symbols), MAX_ELEMENTS) * size_element(l->out[k]->dtype);
         }
     }
     for (int i = 0; i < m->outputs.n; i++) r->size[m->outputs.at[i]->id] = 0;

@@ -121,7 +121,7 @@ def train(net, x, share, steps=2):
     fast = sol.optimize(net, sol.input(list(x.shape), requires_grad=True), fullgraph=True)
     sol.set_seed(11)
     found = []
-    for step in range(steps):
+    for _ in range(steps):
         net.zero_grad(set_to_none=True)
         leaf = x.clone().requires_grad_()
         y = fast(leaf)
