@@ -31,6 +31,8 @@ static enum sol_status lower(struct build *b, const struct device *device,
     plan->model = ir_clone(b->arena, user_model);
     plan->model->computes = device->computes;
     plan->model->lanes = plan->lanes;
+    plan->model->recompute = b->options->recompute;
+    plan->model->hint = plan->hint;
     TRY(pass_run_all(plan->model));
     TRY(plan_layouts(plan));
     pass_clean(plan->model);
@@ -105,6 +107,8 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     const struct device *device;
     if (!options) options = &defaults;
     sol_check_environment();
+    if (!(options->recompute >= 0 && options->recompute <= 1))
+        return fail(SOL_EINVAL, "recompute is %g; it may be 0 to 1", options->recompute);
     TRY(sol_model_check(user));
     TRY(device_find(options->device, &device));
     return compile_for(device, user, options, out);

@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 27800
+CORE_LINES = 28100
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -32,7 +32,7 @@ FOLDERS = {
     "examples": 210,
     "examples/custom_layer": 120,
     "include/sol": 480,
-    "python/sol": 3470,
+    "python/sol": 3480,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
@@ -52,7 +52,7 @@ FOLDERS = {
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
     "src/jit": 820,
-    "src/pass": 1680,
+    "src/pass": 1970,
     "src/plan": 2660,
     "src/report": 400,
     "src/run": 3270,
@@ -61,8 +61,8 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4650,
     "test/op": 5060,
-    "test/torch": 10640,
-    "test/unit": 9450,
+    "test/torch": 10800,
+    "test/unit": 9490,
     "tools": 2440,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

@@ -35,6 +35,11 @@ KEYS = {
         True,
         "allow algorithms that round more; False = deterministic: the same bits at every run",
     ),
+    "training::memory": Key(
+        float,
+        1.0,
+        "0 to 1: how much of what the fastest forward call saves for its backward call is saved; the rest is computed again",
+    ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }
 
@@ -43,8 +48,8 @@ class Config:
     """A mapping with the fixed keys of ``KEYS``.
 
     Raises KeyError for an unknown key, with the most similar key; TypeError for a value of another type; ValueError for a
-    log level that does not exist. A ``compiler::`` option applies to networks that are compiled after it was set, except
-    ``compiler::never_slower``, which applies to all calls at once.
+    log level that does not exist, and for a number outside of its range. A ``compiler::`` or ``training::`` option applies to
+    networks that are compiled after it was set, except ``compiler::never_slower``, which applies to all calls at once.
     """
 
     def __init__(self):
@@ -63,6 +68,8 @@ class Config:
         if name == "log::level":
             value = log.Level(value)
             log.set_level(value)
+        elif name == "training::memory":
+            value = _check_share(name, value)
         self._values[name] = value
 
     def __contains__(self, name):
@@ -93,12 +100,20 @@ def _find(name):
 
 
 def _check_type(name, value):
-    """Raises TypeError unless ``value`` has the option's type. A bool is not accepted as an int."""
+    """Raises TypeError unless ``value`` has the option's type. A float may be an int; a bool is no number."""
     expected = _find(name).type
-    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+    allowed = (int, float) if expected is float else expected
+    if not isinstance(value, allowed) or (expected is not bool and isinstance(value, bool)):
         raise TypeError(
             f"sol.config[{name!r}] takes {expected.__name__}, not {type(value).__name__} {value!r}"
         )
+
+
+def _check_share(name, value):
+    """Returns a float. Raises ValueError unless it is 0 to 1."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"sol.config[{name!r}] is a number from 0 to 1, not {value}")
+    return float(value)
 
 
 config = Config()

@@ -131,15 +131,13 @@ static void print_versions(struct printer *p, const struct block *b, int n_known
     print_line(p, "}\n");
 }
 
-/* The number of conditions that hold in the loop's inner iterations; declares the bounds of these. */
-static int begin_inner(struct printer *p, const struct block *b) {
-    const int n = print_find_known(p, b);
-    if (!n) return 0;
+/* Declares the bounds of the loop's inner iterations, in which `n` conditions hold. */
+static void declare_inner(struct printer *p, const struct block *b, int n) {
+    if (!n) return;
     print_line(p, "int64_t i%d_inner = 0, i%d_outer = ", b->var, b->var);
     print_end(p, b);
     text_add(p->text, ";\n");
     print_inner_bounds(p, b, n);
-    return n;
 }
 
 /* The partial version: the n < LANES iterations behind the last whole vector. */
@@ -241,7 +239,8 @@ static void print_wide(struct printer *p, const struct block *b) {
 }
 
 static void print_lanes_loop(struct printer *p, const struct block *b) {
-    int lane = p->lane, n_known = begin_inner(p, b);
+    int lane = p->lane, n_known = print_find_known(p, b);
+    declare_inner(p, b, n_known);
     print_sums(p, b);
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
@@ -304,9 +303,12 @@ static void print_strips(struct printer *p, const struct block *b) {
     print_line(p, "}\n");
 }
 
+/* What is declared in front of the loop has a scope of its own, as another stage may have the same loop. */
 static void print_single_loop(struct printer *p, const struct block *b) {
-    const int n_known = begin_inner(p, b);
-    if (b->scans.n) print_line(p, "{\n");
+    const int n_known = print_find_known(p, b);
+    const bool declares = b->scans.n || n_known;
+    if (declares) print_line(p, "{\n");
+    declare_inner(p, b, n_known);
     print_sums(p, b);
     print_line(p, "for (int64_t i%d = ", b->var);
     print_begin(p, b);
@@ -314,7 +316,7 @@ static void print_single_loop(struct printer *p, const struct block *b) {
     print_end(p, b);
     text_add(p->text, "; i%d++) {\n", b->var);
     print_versions(p, b, n_known, "1");
-    if (b->scans.n) print_line(p, "}\n");
+    if (declares) print_line(p, "}\n");
     p->known.n -= n_known;
 }
 

@@ -113,6 +113,8 @@ struct model {
     /* Composites that the device of this compile computes as a whole, with channel blocks of `lanes`: decompose leaves them. NULL: none. */
     bool (*computes)(const struct layer *layer, int lanes);
     int lanes;
+    double recompute;    /* as in struct sol_options */
+    const int64_t *hint; /* typical values of the free symbols; NULL: unknown */
 };
 
 /* One kind of layer: a line of layer.def. */

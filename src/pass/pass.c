@@ -23,7 +23,8 @@ const struct pass passes[] = {
      "convolutions of one pixel, one window or windows side by side become linear layers",
      pass_patches},
     {"cse", "equal layers with equal inputs are computed once", pass_cse},
-    {"recompute", "values that the backward call can compute at no cost are not saved",
+    {"recompute",
+     "values that the backward call can compute at no cost, or are to be, are not saved",
      pass_recompute},
     {NULL, NULL, NULL},
 };

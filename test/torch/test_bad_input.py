@@ -157,6 +157,13 @@ def test_config():
         sol.config["log::level"] = True
     with pytest.raises(ValueError):
         sol.config["log::level"] = 9
+    for value in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="training::memory.*from 0 to 1"):
+            sol.config["training::memory"] = value
+    for value in (True, "0.5", None):
+        with pytest.raises(TypeError, match="takes float"):
+            sol.config["training::memory"] = value
+    assert sol.config["training::memory"] == 1.0
     before = sol.config["log::level"]
     sol.config["log::level"] = sol.log.error
     assert sol.config["log::level"] == 0

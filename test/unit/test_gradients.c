@@ -7,6 +7,8 @@
 
 #include <sol/sol.h>
 
+#include <math.h>
+
 static struct sol_model *new_model(int64_t n, sol_tensor *x) {
     struct sol_model *m = sol_model_new("m");
     *x = sol_model_input(m, "x", SOL_F32, 2, (int64_t[]){2, n});
@@ -130,7 +132,20 @@ static void test_refusal(void) {
     sol_model_free(m);
 }
 
+static void test_recompute(void) {
+    const double wrong[] = {-0.5, 1.5, NAN};
+    struct sol_program *program;
+    sol_tensor x;
+    struct sol_model *m = new_model(4, &x);
+    sol_model_output(m, "y", sol_model_layer(m, "relu", 1, &x, "", NULL));
+    for (int i = 0; i < 3; i++)
+        CHECK(sol_compile(m, &(struct sol_options){.recompute = wrong[i]}, &program) == SOL_EINVAL);
+    CHECK_TEXT(sol_error(), "recompute is nan; it may be 0 to 1");
+    sol_model_free(m);
+}
+
 int main(void) {
+    test_recompute();
     test_slices();
     test_gap();
     test_none();

@@ -296,6 +296,7 @@ def compile_plan(captured, graph, module, name, batch_hint, partial, times, chec
             debug=config["compiler::debug"],
             name=name,
             progress=progress,
+            recompute=1 - config["training::memory"],
         )
     times.append(perf_counter())
     log.say(log.info, _describe_times(name, times, program))
