@@ -275,17 +275,20 @@ static void take_permute(struct clustering *c, struct cluster *cluster, int i) {
     cluster_add(c, cluster, l);
 }
 
-/* Is it worth packing an operand? The expected sizes of the products decide; DFP computes small ones, together with other layers. */
+#define LEAST_PRODUCT 4 /* rows, columns and terms */
+
+/* Is it worth packing an operand? The expected sizes of the products decide; DFP computes small ones, together with other layers.
+ * Linear layers of a model with a backward call are such products: their rows are samples, of which there are many in training. */
 static bool is_matrix_product(const struct clustering *c, const struct layer *l) {
     const struct tensor *a = l->in[0], *b = l->in[1], *y = l->out[0];
     int64_t symbols[SIZE_SYMBOLS];
     if (a->layout.block || b->layout.block || y->layout.block) return false;
     if (ir_is_constant(y) || a->producer->kind == LAYER_scalar || b->producer->kind == LAYER_scalar)
         return false;
-    plan_expect(c->plan, 1, symbols);
-    return size_eval(&y->dim[y->rank - 2], symbols) >= 4 &&
-           size_eval(&y->dim[y->rank - 1], symbols) >= 4 &&
-           size_eval(&a->dim[a->rank - 1], symbols) >= 4;
+    plan_expect(c->plan, ir_has_backward(c->m) ? LEAST_PRODUCT : 1, symbols);
+    return size_eval(&y->dim[y->rank - 2], symbols) >= LEAST_PRODUCT &&
+           size_eval(&y->dim[y->rank - 1], symbols) >= LEAST_PRODUCT &&
+           size_eval(&a->dim[a->rank - 1], symbols) >= LEAST_PRODUCT;
 }
 
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
