@@ -363,3 +363,12 @@ def test_dropout_between_recurrent_layers(kind):
     assert torch.allclose(runs[0], expected, atol=1e-5)
     for a, b in zip(fast.parameters(), net.parameters()):
         assert torch.allclose(a.grad, b.grad, atol=1e-4)
+
+
+def test_masks_are_computed_once():
+    """A product reads them from memory, also if the batch size is unknown: computed for each of its columns, they took most of a step."""
+    model = nn.Sequential(nn.Linear(64, 48), nn.Dropout(), nn.ReLU(), nn.Linear(48, 32))
+    fast = sol.optimize(model, sol.input([0, 64]))
+    steps = sol.profile(fast, torch.randn(8, 64), runs=1).steps
+    products = [step for step in steps if "matmul" in step.layers]
+    assert len(products) == 5 and {step.module for step in products} == {"DNN"}
