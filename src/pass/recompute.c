@@ -21,21 +21,19 @@ static bool is_backward(const struct layer *l) { return l->out[0]->phase == BACK
 
 static bool is_source(const struct layer *l) { return layer_infos[l->kind].traits & SOURCE; }
 
-bool recompute_is_cheap(const struct layer *l) {
+/* Its result is a formula per point, or the same values in another shape. */
+static bool is_cheap(const struct layer *l) {
     return layer_infos[l->kind].traits & POINTWISE || l->kind == LAYER_expand ||
            l->kind == LAYER_reshape || l->kind == LAYER_arange;
 }
 
-bool recompute_is_small(const struct layer *l) { return layer_infos[l->kind].traits & REDUCTION; }
+static bool is_small(const struct layer *l) { return layer_infos[l->kind].traits & REDUCTION; }
 
 static bool moves_values(const struct layer *l) {
     return layer_infos[l->kind].traits & MOVEMENT || l->kind == LAYER_concat;
 }
 
-/* DFP's layers read values that their kernel computes; others read memory. */
-static bool reads_memory(const struct layer *l) {
-    return !recompute_is_cheap(l) && !recompute_is_small(l);
-}
+bool recompute_is_product(const struct layer *l) { return !is_cheap(l) && !is_small(l); }
 
 /* Sums of sizes do not overflow. */
 #define MAX_ELEMENTS ((int64_t)1 << 40)
@@ -82,8 +80,8 @@ static int find_place(const struct recompute *r, const struct layer *l, int i) {
 }
 
 static bool is_light(const struct recompute *r, const struct layer *l) {
-    if (is_source(l) || recompute_is_small(l)) return true;
-    if (!recompute_is_cheap(l)) return false;
+    if (is_source(l) || is_small(l)) return true;
+    if (!is_cheap(l)) return false;
     for (int k = 0; k < l->n_in; k++)
         if (l->in[k]->phase == FORWARD && !r->is_light[l->in[k]->id]) return false;
     return true;
@@ -118,7 +116,7 @@ static void find_waiting(const struct recompute *r) {
         const struct layer *l = r->m->layers.at[i];
         const struct tensor *t = l->out[0], *x = find_heavy_input(r, l);
         if (t->phase == FORWARD && !r->is_early[t->id] && r->read_late[t->id] &&
-            !r->in_memory[t->id] && recompute_is_cheap(l) && x && r->size[x->id] <= r->size[t->id])
+            !r->in_memory[t->id] && is_cheap(l) && x && r->size[x->id] <= r->size[t->id])
             r->read_late[x->id] = true;
     }
 }
@@ -128,7 +126,7 @@ static void find_readers(const struct recompute *r) {
         const struct layer *l = r->m->layers.at[i];
         for (int k = 0; k < l->n_in && is_backward(l); k++) {
             r->read_late[l->in[k]->id] = true;
-            r->in_memory[l->in[k]->id] |= reads_memory(l);
+            r->in_memory[l->in[k]->id] |= recompute_is_product(l);
         }
     }
     find_waiting(r);
@@ -138,7 +136,7 @@ static void find_readers(const struct recompute *r) {
 static bool reads_larger_weight(const struct recompute *r, const struct layer *l) {
     for (int k = 0; k < l->n_in; k++) {
         const struct tensor *w = l->in[k];
-        if (!ir_is_constant(w) || recompute_is_cheap(l)) continue;
+        if (!ir_is_constant(w) || is_cheap(l)) continue;
         if (size_value(ir_elements(w)) * size_element(w->dtype) > r->size[l->out[0]->id])
             return true;
     }
@@ -151,10 +149,9 @@ static bool may_repeat(const struct recompute *r, const struct recompute_choice 
     const int place = r->place[t->id];
     if (t->phase != FORWARD || is_source(l) || l->kind == LAYER_host) return false;
     if (place < c->all_end)
-        return r->size[t->id] && !r->is_border[t->id] && !recompute_is_small(l) &&
-               !reads_larger_weight(r, l);
-    if (place < c->cheap_end) return r->size[t->id] && (recompute_is_cheap(l) || moves_values(l));
-    return recompute_is_cheap(l) && !r->in_memory[t->id];
+        return r->size[t->id] && !r->is_border[t->id] && !is_small(l) && !reads_larger_weight(r, l);
+    if (place < c->cheap_end) return r->size[t->id] && (is_cheap(l) || moves_values(l));
+    return is_cheap(l) && !r->in_memory[t->id];
 }
 
 static bool inputs_are_there(const struct recompute *r, const struct layer *l) {
@@ -165,7 +162,7 @@ static bool inputs_are_there(const struct recompute *r, const struct layer *l) {
 
 static bool has_anyway(const struct recompute *r, const struct layer *l, const struct tensor *t) {
     return t->phase != FORWARD || is_source(l) || r->read_late[t->id] || r->is_border[t->id] ||
-           recompute_is_small(l);
+           is_small(l);
 }
 
 static void find_there(const struct recompute *r, const struct recompute_choice *choice) {

@@ -29,15 +29,14 @@ struct recompute {
     bool *is_there;  /* BACKWARD has it, or can compute it again */
     bool *repeats;   /* BACKWARD computes it again, if it needs it */
     bool *needed;    /* BACKWARD or such a layer reads it */
-    int64_t *size;   /* bytes, if it is saved; 0: the caller has it, as it is a result of FORWARD */
+    int64_t *size;   /* bytes, if it is saved; 0: the caller has it, as an input or a result */
     int *place;      /* of its producer */
 };
 
 /* ---- pass/recompute.c ---- */
 
-/* Its result is a formula per point, or the same values in another shape. */
-bool recompute_is_cheap(const struct layer *l);
-bool recompute_is_small(const struct layer *l);
+/* Is it neither cheap nor a reduction? DFP's layers read values that their kernel computes; such a layer reads memory. */
+bool recompute_is_product(const struct layer *l);
 /* Finds what is there, repeated and needed for a choice; `is_border` is set. */
 void recompute_settle(const struct recompute *r, const struct recompute_choice *choice);
 /* Is the tensor saved? */

@@ -25,7 +25,7 @@ static const int counts[] = {48, 32, 24, 16, 12, 8, 6, 4, 3, 2};
 struct stretches {
     int64_t *weight;  /* bytes that are saved if as little as possible is repeated */
     int64_t *passing; /* bytes of values that layers behind read */
-    bool *is_product; /* the layer there is neither cheap nor a reduction */
+    bool *is_product; /* as recompute_is_product says of the layer there */
     int *number;      /* of the stretch */
     int64_t total;    /* of all weights */
 };
@@ -78,7 +78,7 @@ static void init_stretches(const struct recompute *r, struct stretches *s) {
         for (int k = 0; k < l->n_out; k++)
             if (recompute_saves(r, l->out[k]))
                 s->weight[r->place[l->out[k]->id]] += r->size[l->out[k]->id];
-        s->is_product[i] = !recompute_is_cheap(l) && !recompute_is_small(l);
+        s->is_product[i] = recompute_is_product(l);
     }
     s->total = count_saved(r);
     find_passing(r, s);

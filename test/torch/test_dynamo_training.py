@@ -9,10 +9,12 @@ import torch
 from test_training import (
     NETS,
     Block,
+    Tied,
     assert_buffers,
     assert_close,
     assert_step,
     gradients,
+    make_pair,
     step,
 )
 from test_training_stops import REFUSED, RUNS, Net, run
@@ -38,11 +40,7 @@ def compiled(model, **options):
 
 def pair_of(name):
     """Returns (eager model in training mode, compiled copy of it, sizes of a sample)."""
-    torch.manual_seed(1)
-    kind, sizes = NETS[name]
-    eager = kind()
-    eager(torch.randn(2, *sizes))  # creates lazy layers
-    return eager, compiled(copy.deepcopy(eager)), sizes
+    return make_pair(name, lambda model, _: compiled(model))
 
 
 @pytest.fixture
@@ -105,16 +103,6 @@ def test_refused_stops(function):
 
 def test_frozen_and_tied():
     """Which parameters want gradients may change at any time."""
-
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(2, 2)
-            self.b.weight = self.a.weight
-
-        def forward(self, x):
-            return self.b(torch.relu(self.a(x)))
-
     torch.manual_seed(2)
     eager = Tied()
     fast = compiled(copy.deepcopy(eager))

@@ -25,6 +25,18 @@ class Block(nn.Module):
         return nn.functional.silu(self.norm2(self.two(y)) + x)
 
 
+class Tied(nn.Module):
+    """Two linear layers with one weight, and one that nothing reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(2, 2)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x)))
+
+
 def mlp():
     return nn.Sequential(
         nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)
@@ -60,14 +72,17 @@ NETS = {
 }
 
 
-def make_pair(name):
-    """Returns (eager model in training mode, optimized copy of it, sizes of a sample)."""
+def optimized_for(model, sizes):
+    return sol.optimize(model, sol.input([0, *sizes]))
+
+
+def make_pair(name, make_fast=optimized_for):
+    """Returns (eager model in training mode, copy of it that ``make_fast`` has made fast, sizes of a sample)."""
     torch.manual_seed(1)
     kind, sizes = NETS[name]
     eager = kind()
     eager(torch.randn(2, *sizes))  # creates lazy layers
-    optimized = sol.optimize(copy.deepcopy(eager), sol.input([0, *sizes]))
-    return eager, optimized, sizes
+    return eager, make_fast(copy.deepcopy(eager), sizes), sizes
 
 
 @pytest.fixture
@@ -189,15 +204,6 @@ def test_several_results():
 
 
 def test_unused_and_tied():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(2, 2)
-            self.b.weight = self.a.weight
-
-        def forward(self, x):
-            return self.b(torch.relu(self.a(x)))
-
     eager = Tied()
     optimized = sol.optimize(copy.deepcopy(eager), sol.input([0, 4]))
     assert optimized.a.weight is optimized.b.weight
