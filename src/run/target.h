@@ -15,14 +15,13 @@
 
 #include "base/base.h"
 
-/* An address in a device's memory. 0 is none. Sums of an address and an offset inside of its allocation are addresses. */
-typedef uint64_t device_ptr;
+#include <sol/queue.h>
 
 /* Copies `size` bytes. The host's memory must stay as it is, or must not be used, until the command is done. */
 enum transfer_kind { TRANSFER_TO_DEVICE, TRANSFER_TO_HOST, TRANSFER_ON_DEVICE };
 struct transfer {
     enum transfer_kind kind;
-    device_ptr to, from; /* the one that is in the device's memory, or both */
+    sol_ptr to, from; /* the one that is in the device's memory, or both */
     void *host;          /* the other one; TRANSFER_ON_DEVICE: NULL */
     size_t size;
 };
@@ -44,7 +43,7 @@ struct launch {
     uint64_t code;    /* from `load` */
     int64_t n_tasks;
     int n_ptr, n_arg;
-    const device_ptr *ptr;
+    const sol_ptr *ptr;
     const int64_t *arg;
     size_t scratch; /* bytes per thread */
     void (*function)(void *user);
@@ -61,9 +60,9 @@ struct target {
     void (*close)(void *context);
     /* Memory of `size` > 0 bytes, aligned to 64, with any content; commands of this stream may use it, and those of another one
      * behind an event. ENOMEM if the device has no room, which the device may also find later. */
-    enum sol_status (*alloc)(void *context, int stream, size_t size, device_ptr *out);
+    enum sol_status (*alloc)(void *context, int stream, size_t size, sol_ptr *out);
     /* Frees an allocation behind all commands that the stream has so far. EINVAL: no allocation begins there. */
-    enum sol_status (*free)(void *context, int stream, device_ptr at);
+    enum sol_status (*free)(void *context, int stream, sol_ptr at);
     enum sol_status (*copy)(void *context, int stream, const struct transfer *transfer,
                             uint64_t *event);
     /* Loads a module, the content of a file that the device's compiler wrote, and finds a kernel in it. Waits for the device. */
