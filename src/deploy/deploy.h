@@ -122,6 +122,8 @@ bool deploy_needs_types(struct deployment *d);
 /* The step lists of the library: FORWARD, and PREPACK unless the library contains packed parameters. */
 int deploy_n_lists(const struct deployment *d);
 const struct step_list *deploy_list(const struct deployment *d, int i);
+bool deploy_is_custom(const struct step *step);    /* of module HOST */
+bool deploy_is_recurrent(const struct step *step); /* of a recurrent layer */
 
 /* ---- header.c ---- */
 /* Prints `pattern` with each @ replaced by the library's name and each $ by the function's name. */

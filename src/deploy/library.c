@@ -7,7 +7,6 @@
 #include "deploy/library.h"
 
 #include "deploy/weights_hash.h"
-#include "dnn/step.h"
 #include "run/pool.h"
 
 #include <dlfcn.h>
@@ -103,34 +102,15 @@ static enum sol_status find_weights(const char *path, const char **out) {
 
 /* ---- The steps ---- */
 
-static void expand_call(struct step *to, uint8_t call, bool is_open) {
-    if (call >= LIBRARY_RECURRENT) *to = this_library.recurrent[call - LIBRARY_RECURRENT];
-    switch ((enum library_call)call) {
-    case LIBRARY_KERNEL: to->run = kernel_run, to->n_tasks = kernel_n_tasks; break;
-    case LIBRARY_COPY: to->run = copy_run, to->n_tasks = copy_n_tasks; break;
-    case LIBRARY_DNN: to->run = dnn_step_run, to->n_tasks = dnn_step_n_tasks; break;
-    case LIBRARY_PACK: to->run = dnn_step_pack, to->n_tasks = dnn_step_n_pack_tasks; break;
-    case LIBRARY_GATHER: to->run = gather_run, to->n_tasks = gather_n_tasks; break;
-    case LIBRARY_SCATTER: to->run = scatter_run, to->n_tasks = scatter_n_tasks; break;
-    case LIBRARY_RESAMPLE: to->run = resample_run, to->n_tasks = resample_n_tasks; break;
-    case LIBRARY_HOST:
-        to->run = this_library.host_run, to->n_tasks = this_library.host_n_tasks;
-        break;
-    case LIBRARY_ATTENTION: *to = *this_library.attention; break;
-    case LIBRARY_RECURRENT: break;
-    }
-    if (is_open) to->adapt = call == LIBRARY_COPY ? copy_adapt : dnn_step_adapt;
-}
-
 /* *ptr and *arg point to the entries of this step, and are advanced to those of the next one. */
 static bool expand_step(struct step *to, const struct library_step *from,
                         const struct library_ref **ptr, const uint32_t **arg) {
-    expand_call(to, from->call, from->is_open);
     to->ptr = mem_alloc(sizeof *to->ptr * (from->n_ptr + 1u), 16);
     to->arg = mem_alloc(sizeof *to->arg * (from->n_arg + 1u), 16);
     if (!to->ptr || !to->arg) return false;
     to->name = to->layers = "a step";
-    to->data = from->data, to->by_sample = from->by_sample;
+    to->kind = from->kind, to->data = from->data;
+    to->by_sample = from->by_sample, to->is_open = from->is_open;
     to->n_ptr = (int)from->n_ptr, to->n_arg = (int)from->n_arg;
     to->scratch_size = from->scratch_size, to->bytes = this_library.size[from->bytes];
     for (uint32_t i = 0; i < from->n_ptr; i++, ++*ptr) {

@@ -22,22 +22,11 @@ struct library_file {
  * The steps of a program in a compact form. Opening the library makes the runtime's steps from them. `bytes`, `offset`, `sample_stride`, `size` and
  * `arg` are indices into `size` of struct library, the table of all different sizes; `scratch_size` is in bytes.
  */
-enum library_call {
-    LIBRARY_KERNEL,
-    LIBRARY_COPY,
-    LIBRARY_DNN,
-    LIBRARY_PACK,
-    LIBRARY_GATHER,
-    LIBRARY_SCATTER,
-    LIBRARY_RESAMPLE,
-    LIBRARY_HOST, /* a custom layer */
-    LIBRARY_ATTENTION,
-    LIBRARY_RECURRENT /* and the numbers behind it: an index into `recurrent` of struct library */
-};
 struct library_step {
+    const struct step_kind *kind;
     const void *data;
     uint32_t n_ptr, n_arg, scratch_size, bytes;
-    uint8_t call, by_sample, is_open; /* is_open: planned again for each vector of sizes */
+    uint8_t by_sample, is_open;
 };
 struct library_ref {
     uint32_t offset;
@@ -69,12 +58,6 @@ struct library {
     struct library_file expect; /* the head that the file must have */
     bool is_packed;             /* the weights begin with the packed parameters */
     const int64_t *param;       /* offset of each parameter in the weights; -1: no step reads it */
-    const struct step *recurrent; /* dnn_recurrent_steps; NULL: no step is of a recurrent layer */
-    const struct step *attention; /* dnn_attention_step; NULL: no step is of an attention layer */
-    /* host_run and host_n_tasks; NULL without custom layers, so that the linker leaves these functions out */
-    void (*host_run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                     int64_t begin, int64_t end);
-    int64_t (*host_n_tasks)(const struct step *step, const int64_t *arg);
     const char *(*refuse)(void); /* the reason why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;

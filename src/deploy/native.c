@@ -28,7 +28,7 @@
 static bool uses(const struct deployment *d, const struct dnn_impl *impl) {
     const struct step_list *steps = &d->program->phase[FORWARD];
     for (int i = 0; i < steps->n; i++)
-        if (steps->at[i].run == dnn_step_run &&
+        if (steps->at[i].kind == &step_dnn &&
             ((const struct dnn_work *)steps->at[i].data)->plan.impl == impl)
             return true;
     return false;
@@ -37,14 +37,14 @@ static bool uses(const struct deployment *d, const struct dnn_impl *impl) {
 static bool has_recurrent(const struct deployment *d) {
     for (int i = 0; i < deploy_n_lists(d); i++)
         for (int k = 0; k < deploy_list(d, i)->n; k++)
-            if (dnn_recurrent_find(&deploy_list(d, i)->at[k]) >= 0) return true;
+            if (deploy_is_recurrent(&deploy_list(d, i)->at[k])) return true;
     return false;
 }
 
 static bool has_attention(const struct deployment *d) {
     for (int i = 0; i < deploy_n_lists(d); i++)
         for (int k = 0; k < deploy_list(d, i)->n; k++)
-            if (deploy_list(d, i)->at[k].run == dnn_attention_run) return true;
+            if (deploy_list(d, i)->at[k].kind == &step_attention) return true;
     return false;
 }
 
@@ -124,9 +124,6 @@ static void print_library(struct deployment *d, struct text *text,
              ".steps = run_list, .prepack = pack_list, .n_packed = %d, .packed = packed,\n "
              ".symbols = symbols, .is_packed = %d, .param = param_offset, .refuse = refuse,\n ",
              d->program->n_packed, d->is_packed);
-    if (d->customs.n) text_add(text, ".host_run = host_run, .host_n_tasks = host_n_tasks, ");
-    if (has_recurrent(d)) text_add(text, ".recurrent = dnn_recurrent_steps,\n ");
-    if (has_attention(d)) text_add(text, ".attention = &dnn_attention_step,\n ");
     if (d->library->weights == SOL_WEIGHTS_FILE)
         text_add(text,
                  ".file = \"%s.weights\", .expect = {\"" LIBRARY_MAGIC
@@ -340,13 +337,19 @@ static enum sol_status write_script(struct deployment *d, const struct units *un
 
 /* ---- All of it ---- */
 
+static bool can_deploy(const struct step *step) {
+    static const struct step_kind *const kinds[] = {
+        &step_kernel,   &step_copy, &step_gather,   &step_scatter,
+        &step_resample, &step_dnn,  &step_dnn_pack, &step_attention};
+    for (int i = 0; i < COUNT(kinds); i++)
+        if (step->kind == kinds[i]) return true;
+    return deploy_is_custom(step) || deploy_is_recurrent(step);
+}
+
 static enum sol_status check_steps(const struct step_list *list) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
-        if (step->run != kernel_run && step->run != copy_run && step->run != gather_run &&
-            step->run != scatter_run && step->run != resample_run && step->run != dnn_step_run &&
-            step->run != dnn_step_pack && step->run != host_run && step->run != dnn_attention_run &&
-            dnn_recurrent_find(step) < 0)
+        if (!can_deploy(step))
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be part of a library yet", step->name,
                         step->layers);
     }

@@ -52,7 +52,7 @@ static void print_kernel(struct text *text, const struct kernel *kernel) {
 /* Prints the source of each value of copies. */
 static void print_tables(struct deployment *d, struct text *text) {
     for (int i = 0; i < d->program->phase[FORWARD].n; i++) {
-        if (d->binding->step[i]->run != copy_run) continue;
+        if (d->binding->step[i]->kind != &step_copy) continue;
         const struct copy_table *table = d->binding->step[i]->data;
         const bool has_form = table->form.number;
         char name[32];
@@ -155,7 +155,7 @@ static bool is_double(const struct step *step) {
 
 /* Copies and gathers have arguments for the functions of portable_math.h. */
 static void print_arguments(struct text *text, const struct step *step, const int64_t *arg) {
-    if (step->run == copy_run) {
+    if (step->kind == &step_copy) {
         const struct copy_table *t = step->data;
         const struct copy_form *f = &t->form;
         const int64_t all[] = {t->n_outer, t->n_pixels, t->lanes, t->pixel_stride, arg[1], arg[2]};
@@ -176,7 +176,7 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     text_add(text, ";\n");
     print_pointers(d, text, b, i, divided);
     const int element =
-        step->run == copy_run ? ((const struct copy_table *)step->data)->element : 0;
+        step->kind == &step_copy ? ((const struct copy_table *)step->data)->element : 0;
     if (element && ((const struct copy_table *)step->data)->form.number)
         text_add(text, "        sol_copy_form(ptr, arg, sol_base_%d);\n    }\n", i);
     else if (element == 4)
@@ -184,13 +184,13 @@ static void print_step(struct deployment *d, struct text *text, const struct bin
     else if (element)
         text_add(text, "        sol_copy_any(ptr, arg, sol_base_%d, %lld, %d);\n    }\n", i, tasks,
                  element);
-    else if (step->run == gather_run)
+    else if (step->kind == &step_gather)
         text_add(text, "        if (sol_gather(ptr, arg, %lld)) return 1;\n    }\n", tasks);
-    else if (step->run == scatter_run)
+    else if (step->kind == &step_scatter)
         text_add(text, "        if (sol_scatter(ptr, arg)) return 1;\n    }\n");
-    else if (step->run == resample_run)
+    else if (step->kind == &step_resample)
         text_add(text, "        if (sol_resample(ptr, arg)) return 1;\n    }\n");
-    else if (step->run == dnn_recurrent_run_plain)
+    else if (step->kind == &step_recurrent_plain)
         text_add(text, "        if (sol_recurrent_%s(ptr, arg, 0, %lld)) return 1;\n    }\n",
                  is_double(step) ? "f64" : "f32", tasks);
     else
@@ -310,9 +310,9 @@ static void print_interface(struct deployment *d, struct text *text,
 static enum sol_status check_steps(const struct deployment *d) {
     const struct step_list *list = &d->program->phase[FORWARD];
     for (int i = 0; i < list->n; i++)
-        if (list->at[i].run != kernel_run && list->at[i].run != copy_run &&
-            list->at[i].run != gather_run && list->at[i].run != scatter_run &&
-            list->at[i].run != resample_run && list->at[i].run != dnn_recurrent_run_plain)
+        if (list->at[i].kind != &step_kernel && list->at[i].kind != &step_copy &&
+            list->at[i].kind != &step_gather && list->at[i].kind != &step_scatter &&
+            list->at[i].kind != &step_resample && list->at[i].kind != &step_recurrent_plain)
             return fail(SOL_EUNSUPPORTED, "%s (%s) cannot be portable C yet", list->at[i].name,
                         list->at[i].layers);
     if (deploy_has_file(d) && d->library->static_memory)
@@ -352,7 +352,7 @@ static void add_recurrent(const struct deployment *d, struct text *text, bool of
     const struct step_list *list = &d->program->phase[FORWARD];
     int i = 0;
     while (i < list->n &&
-           (list->at[i].run != dnn_recurrent_run_plain || is_double(&list->at[i]) != of_double))
+           (list->at[i].kind != &step_recurrent_plain || is_double(&list->at[i]) != of_double))
         i++;
     if (i == list->n) return;
     text_add(text,

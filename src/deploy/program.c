@@ -10,7 +10,7 @@
  *     static const struct kernel k_sol_kernel_5e.. = {.compiled = sol_kernel_5e..};
  *     static const struct dnn_work data_0 = {.plan = {.impl = &dnn_direct, .kernels = &kernels, .param = {224, ..},
  *                                            .problem = {.kind = 0, .c = 3, .k = 64, ..}}, .finish = &k_sol_kernel_5e..};
- *     static const struct library_step run_steps[] = {{.call = LIBRARY_DNN, .data = &data_0, .n_ptr = 9, ..}, ..};
+ *     static const struct library_step run_steps[] = {{.kind = &step_dnn, .data = &data_0, .n_ptr = 9, ..}, ..};
  *     static const struct library_ref run_ptr[] = {{0, 0, 1, 602112}, ..};     x is input 0, its samples are 602112 bytes apart
  *     static const uint32_t run_arg[] = {1, 2, 3, ..};                          the batch, strides: indices into `sizes`
  *     static const struct size sizes[] = {{0}, {1, 0, {{1, {{0, 1}}}}}, ..};  0, the batch, ..
@@ -81,10 +81,19 @@ const struct step_list *deploy_list(const struct deployment *d, int i) {
     return i ? &d->program->phase[PREPACK] : &d->program->phase[FORWARD];
 }
 
+bool deploy_is_custom(const struct step *step) {
+    return step->kind == &step_host || step->kind == &step_custom;
+}
+
+bool deploy_is_recurrent(const struct step *step) {
+    return step->kind == &step_recurrent || step->kind == &step_recurrent_plain ||
+           step->kind == &step_recurrent_pack;
+}
+
 /* The generated kernel that a step calls; NULL: none. */
 static const struct kernel *kernel_of(const struct step *step) {
-    if (step->run == kernel_run) return step->data;
-    if (step->run == dnn_step_run) return ((const struct dnn_work *)step->data)->finish;
+    if (step->kind == &step_kernel) return step->data;
+    if (step->kind == &step_dnn) return ((const struct dnn_work *)step->data)->finish;
     return NULL;
 }
 
@@ -190,7 +199,7 @@ static void print_table(struct text *text, const struct copy_table *table, const
 /* The number of the step that reads the packed parameters of `plan`; -1: there is none. */
 static int find_user(const struct step_list *steps, const struct dnn_plan *plan) {
     for (int i = 0; i < steps->n; i++)
-        if (steps->at[i].run == dnn_step_run &&
+        if (steps->at[i].kind == &step_dnn &&
             &((const struct dnn_work *)steps->at[i].data)->plan == plan)
             return i;
     return -1;
@@ -201,9 +210,9 @@ static void print_data(struct text *text, struct deployment *d, const struct ste
                        const char *name) {
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
-        if (step->run == dnn_step_run) print_work(text, step->data, i);
-        else if (step->run == copy_run) print_table(text, step->data, name, i);
-        else if (step->run == host_run) deploy_print_custom(d, text, step, i);
+        if (step->kind == &step_dnn) print_work(text, step->data, i);
+        else if (step->kind == &step_copy) print_table(text, step->data, name, i);
+        else if (deploy_is_custom(step)) deploy_print_custom(d, text, step, i);
     }
 }
 
@@ -230,26 +239,17 @@ static void print_sizes(struct deployment *d, struct text *text) {
 
 /* ---- Steps ---- */
 
-static void print_call(struct text *text, const struct deployment *d, const struct step *step,
-                       const char *list, int i) {
-    if (step->run == kernel_run)
-        text_add(text, ".call = LIBRARY_KERNEL, .data = &k_%s",
-                 ((const struct kernel *)step->data)->symbol);
-    else if (step->run == copy_run)
-        text_add(text, ".call = LIBRARY_COPY, .data = &%s_data_%d", list, i);
-    else if (step->run == gather_run) text_add(text, ".call = LIBRARY_GATHER");
-    else if (step->run == scatter_run) text_add(text, ".call = LIBRARY_SCATTER");
-    else if (step->run == resample_run) text_add(text, ".call = LIBRARY_RESAMPLE");
-    else if (step->run == dnn_step_run) text_add(text, ".call = LIBRARY_DNN, .data = &data_%d", i);
-    else if (step->run == host_run) text_add(text, ".call = LIBRARY_HOST, .data = &data_%d", i);
-    else if (step->run == dnn_attention_run)
-        text_add(text, ".call = LIBRARY_ATTENTION, .data = &kernels");
-    else if (dnn_recurrent_find(step) >= 0)
-        text_add(text, ".call = LIBRARY_RECURRENT + %d, .data = &kernels",
-                 dnn_recurrent_find(step));
-    else
-        text_add(text, ".call = LIBRARY_PACK, .data = &data_%d.plan",
-                 find_user(&d->program->phase[FORWARD], step->data));
+/* The constants that the step points to: those that print_data has printed, or the table of kernels. */
+static void print_data_name(struct text *text, const struct deployment *d, const struct step *step,
+                            const char *list, int i) {
+    if (step->kind == &step_kernel)
+        text_add(text, "&k_%s", ((const struct kernel *)step->data)->symbol);
+    else if (step->kind == &step_copy) text_add(text, "&%s_data_%d", list, i);
+    else if (step->kind == &step_dnn || deploy_is_custom(step)) text_add(text, "&data_%d", i);
+    else if (step->kind == &step_dnn_pack)
+        text_add(text, "&data_%d.plan", find_user(&d->program->phase[FORWARD], step->data));
+    else if (step->kind == &step_attention || deploy_is_recurrent(step)) text_add(text, "&kernels");
+    else text_add(text, "0");
 }
 
 static void print_steps(struct text *text, struct deployment *d, const struct step_list *list,
@@ -258,12 +258,13 @@ static void print_steps(struct text *text, struct deployment *d, const struct st
     for (int i = 0; i < list->n; i++) {
         const struct step *step = &list->at[i];
         text_add(text, " {");
-        print_call(text, d, step, name, i);
+        text_add(text, ".kind = &step_%s, .data = ", step->kind->name);
+        print_data_name(text, d, step, name, i);
         text_add(
             text,
             ", .n_ptr = %d, .n_arg = %d, .scratch_size = %zu, .by_sample = %d, .bytes = %d%s},\n",
             step->n_ptr, step->n_arg, step->scratch_size, step->by_sample,
-            number_of(d, &step->bytes), step->adapt ? ", .is_open = 1" : "");
+            number_of(d, &step->bytes), step->is_open ? ", .is_open = 1" : "");
     }
     text_add(text, list->n ? "};\n" : " {0}};\n");
 }

@@ -25,6 +25,7 @@
     X(status_c, "src/base/status.c", "", 0)                                                  \
     X(text_c, "src/base/text.c", "", 0)                                                      \
     X(program_h, "src/run/program.h", "", 0)                                                 \
+    X(request_h, "src/run/request.h", "", 0)                                                 \
     X(host_h, "src/run/host.h", "", 0)                                                       \
     X(bind_h, "src/run/bind.h", "", 0)                                                       \
     X(micro_batch_h, "src/run/micro_batch.h", "", 0)                                         \
@@ -32,6 +33,7 @@
     X(phase_h, "src/run/phase.h", "", 0)                                                     \
     X(packs_h, "src/run/packs.h", "", 0)                                                     \
     X(bind_c, "src/run/bind.c", "", 0)                                                       \
+    X(request_c, "src/run/request.c", "", 0)                                                 \
     X(copy_form_h, "src/run/copy_form.h", "", 0)                                             \
     X(copy_c, "src/run/copy.c", "", 0)                                                       \
     X(copy_form_c, "src/run/copy_form.c", "", 0)                                             \

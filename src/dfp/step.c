@@ -1,7 +1,7 @@
 /*
  * Steps of generated kernels: copies the result of dfp_generate into the program's memory and makes a step of it.
  *
- * The number of tasks is an additional argument behind those of the kernel; kernel_n_tasks (run/kernel.c) reads it there.
+ * The number of tasks is an additional argument behind those of the kernel; step_kernel (run/kernel.c) reads it there.
  */
 #include "dfp/step.h"
 
@@ -44,8 +44,7 @@ enum sol_status dfp_make_parts(struct build *b, const struct cluster *cluster,
 enum sol_status dfp_emit(struct build *b, const struct cluster *cluster, struct dfp_parts *out) {
     TRY(dfp_make_parts(b, cluster, out));
     out->arg[out->n_arg] = out->tasks;
-    struct step step = {.run = kernel_run,
-                        .n_tasks = kernel_n_tasks,
+    struct step step = {.kind = &step_kernel,
                         .data = out->kernel,
                         .n_ptr = out->n_ptr,
                         .ptr = out->ptr,

@@ -17,7 +17,7 @@ static int64_t count_blocks(const int64_t *arg) {
     return ceil_div(ceil_div(arg[ATTENTION_M], lanes), ATTENTION_ROWS / lanes);
 }
 
-int64_t dnn_attention_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     int64_t n = arg[ATTENTION_E] ? count_blocks(arg) : 0;
     (void)step;
     for (int i = 0; i < ATTENTION_OUTER; i++) n *= arg[ATTENTION_DIM + i];
@@ -72,7 +72,7 @@ static struct attention_block make_block(void *const *ptr, const int64_t *arg, i
     return b;
 }
 
-void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void run_blocks(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end) {
     const struct dnn_kernels *kernels = step->data;
     const int64_t blocks = count_blocks(arg), lanes = arg[ATTENTION_LANES];
@@ -87,4 +87,5 @@ void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t 
     }
 }
 
-const struct step dnn_attention_step = {.run = dnn_attention_run, .n_tasks = dnn_attention_n_tasks};
+const struct step_kind step_attention = {
+    .name = "attention", .run = run_blocks, .n_tasks = count_tasks};

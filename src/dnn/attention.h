@@ -4,7 +4,7 @@
  *
  *   y = softmax(cap(q k^T * scale) + mask) v, for each index of the dims before the last two
  *
- *   step -> dnn_attention_run -> per task, a block of rows of q at one such index: dnn_attention_fn
+ *   step -> step_attention -> per task, a block of rows of q at one such index: dnn_attention_fn
  *
  * q, k, v, y and the mask may have any strides. Only the last dim of q, k, v and y must be dense; the mask's may have the stride 0.
  */
@@ -72,11 +72,7 @@ static inline int64_t dnn_attention_scratch(int64_t d, int64_t e, bool may_round
     return ATTENTION_ROWS * (d + e + 2 * ATTENTION_KEYS + 3) + (may_round ? pairs : 0);
 }
 
-/* The step, without its data, a struct dnn_kernels. Deployed libraries take it from here, so that they contain its functions only if
- * they use them. */
-extern const struct step dnn_attention_step;
-void dnn_attention_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                       int64_t begin, int64_t end);
-int64_t dnn_attention_n_tasks(const struct step *step, const int64_t *arg);
+/* The step; data: a struct dnn_kernels. */
+extern const struct step_kind step_attention;
 
 #endif

@@ -432,8 +432,7 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
     const struct tensor *w = cluster->dnn->anchor->in[1];
     *packed = build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
-    struct step step = {.run = dnn_step_pack,
-                        .n_tasks = dnn_step_n_pack_tasks,
+    struct step step = {.kind = &step_dnn_pack,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,
@@ -513,9 +512,8 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
         arg[i] = is_conv ? (i < n_last + 2 ? anchor->in[0] : find_y(anchor))
                                ->dim[x->rank - 2 + (i - n_last) % 2]
                          : find_size(matrices, i - n_last);
-    struct step step = {.run = dnn_step_run,
-                        .n_tasks = dnn_step_n_tasks,
-                        .adapt = open ? dnn_step_adapt : NULL,
+    struct step step = {.kind = &step_dnn,
+                        .is_open = open,
                         .data = work,
                         .n_ptr = n_ptr,
                         .ptr = ptr,
@@ -537,8 +535,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
 static enum sol_status emit_join(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref partial) {
     struct buffer_ref ptr[] = {partial, build_ref(b, find_output(cluster))};
-    struct step step = {.run = dnn_step_join,
-                        .n_tasks = dnn_step_n_parts,
+    struct step step = {.kind = &step_dnn_join,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,

@@ -117,8 +117,7 @@ enum sol_status dnn_emit_attention(struct build *b, const struct cluster *cluste
     return build_step(
         b, cluster->phase,
         &(struct step){
-            .run = dnn_attention_run,
-            .n_tasks = dnn_attention_n_tasks,
+            .kind = &step_attention,
             .data = isa->kernels,
             .n_ptr = COUNT(ptr),
             .ptr = ptr,

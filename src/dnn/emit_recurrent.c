@@ -1,8 +1,8 @@
 /*
  * From a cluster of module RECURRENT, which is one recurrent layer or the gradient of one, to steps.
  *
- *   cluster -> with vectors: a pack step, dnn_recurrent_run  |  else: dnn_recurrent_run_plain
- *           -> the same with dnn_recurrent_grad_run
+ *   cluster -> with vectors: a pack step, step_recurrent  |  else: step_recurrent_plain
+ *           -> the same with step_recurrent_grad
  *
  * The vector kernel takes f32 and a weight that depends on parameters only. All tensors are plain and dense (plan/storage.c).
  */
@@ -41,11 +41,8 @@ static void fill_arguments(const struct layer *l, int lanes, struct size *arg) {
 
 /* ---- Packing ---- */
 
-typedef void pack_fn(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                     int64_t begin, int64_t end);
-
-static pack_fn *packing_of(const struct layer *l) {
-    return is_grad(l) ? dnn_recurrent_grad_pack : dnn_recurrent_pack;
+static const struct step_kind *packing_of(const struct layer *l) {
+    return is_grad(l) ? &step_recurrent_grad_pack : &step_recurrent_pack;
 }
 
 /* Floats of the packed weight, with vectors of `lanes`. */
@@ -56,12 +53,12 @@ static int64_t packed_size(const struct layer *l, int lanes) {
 }
 
 /* The packed weight of an earlier layer with the same weight and kind: a cell that runs once per step is packed once. */
-static bool find_packed(const struct build *b, enum phase phase, pack_fn *pack,
+static bool find_packed(const struct build *b, enum phase phase, const struct step_kind *pack,
                         const struct buffer_ref *weight, const struct size *arg,
                         struct buffer_ref *out) {
     for (int i = 0; i < b->steps[phase].n; i++) {
         const struct step *step = &b->steps[phase].at[i];
-        if (step->run != pack || step->ptr[0].kind != weight->kind ||
+        if (step->kind != pack || step->ptr[0].kind != weight->kind ||
             step->ptr[0].index != weight->index ||
             !size_equal(step->ptr[0].offset, weight->offset) ||
             !size_equal(step->arg[RECURRENT_KIND], arg[RECURRENT_KIND]) ||
@@ -82,8 +79,7 @@ static enum sol_status emit_pack(struct build *b, const struct layer *l, int lan
     *packed = build_packed(b, size, "packed weight");
     struct buffer_ref ptr[] = {weight, *packed};
     return build_step(b, phase,
-                      &(struct step){.run = packing_of(l),
-                                     .n_tasks = dnn_recurrent_n_pack_tasks,
+                      &(struct step){.kind = packing_of(l),
                                      .n_ptr = COUNT(ptr),
                                      .ptr = ptr,
                                      .n_arg = RECURRENT_N_ARGS,
@@ -110,7 +106,6 @@ static enum sol_status emit_step(struct build *b, const struct cluster *cluster,
     fill_arguments(l, fits(l, isa) ? isa->lanes : 1, arg);
     if (fits(l, isa)) TRY(emit_pack(b, l, isa->lanes, arg, &ptr[weight]));
     else ptr[weight] = build_ref(b, weight_of(l));
-    step.on_caller = fits(l, isa);
     step.data = fits(l, isa) ? isa->kernels : NULL;
     step.ptr = ptr;
     step.n_arg = COUNT(arg);
@@ -147,8 +142,7 @@ static enum sol_status emit_grad(struct build *b, const struct cluster *cluster,
         ptr[RECURRENT_GRAD_CELLS] = build_temporary(b, cells, "cells");
     return emit_step(
         b, cluster, isa, ptr, RECURRENT_GRAD_WEIGHT,
-        (struct step){.run = fits(l, isa) ? dnn_recurrent_grad_run : dnn_recurrent_grad_run_plain,
-                      .n_tasks = dnn_recurrent_grad_n_tasks,
+        (struct step){.kind = fits(l, isa) ? &step_recurrent_grad : &step_recurrent_grad_plain,
                       .n_ptr = COUNT(ptr)});
 }
 
@@ -164,7 +158,6 @@ enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluste
                                                    [RECURRENT_Y] = build_ref(b, l->out[0])};
     return emit_step(
         b, cluster, isa, ptr, RECURRENT_WEIGHT,
-        (struct step){.run = fits(l, isa) ? dnn_recurrent_run : dnn_recurrent_run_plain,
-                      .n_tasks = dnn_recurrent_n_tasks,
+        (struct step){.kind = fits(l, isa) ? &step_recurrent : &step_recurrent_plain,
                       .n_ptr = COUNT(ptr)});
 }

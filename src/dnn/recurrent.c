@@ -1,7 +1,7 @@
 /*
  * The functions of the steps of recurrent layers: the loop over steps of time, and packing.
  *
- *   run/exec.c -> dnn_recurrent_run -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent
+ *   run/exec.c -> step_recurrent -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent
  *
  * The state before a step of time is the state of the step before in y itself, so there is no other copy of it. The cell of an
  * lstm lies in the last rows of y, where the caller expects the last one.
@@ -28,17 +28,25 @@ void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64
                    (long long)n, (long long)length[n], (long long)arg[RECURRENT_STEPS]));
 }
 
-void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
+static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
                              void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_LENGTHS], bad - 1);
 }
 
-int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg) {
-    if (!arg[RECURRENT_SAMPLES]) return 0;
-    return step->run == dnn_recurrent_run ? 1 : arg[RECURRENT_SAMPLES];
+int64_t dnn_recurrent_n_samples(const struct step *step, const int64_t *arg) {
+    (void)step;
+    return arg[RECURRENT_SAMPLES];
 }
+
+int64_t dnn_recurrent_one_task(const struct step *step, const int64_t *arg) {
+    (void)step;
+    return arg[RECURRENT_SAMPLES] > 0;
+}
+
+const struct step_kind step_recurrent_plain = {
+    .name = "recurrent_plain", .run = run_plain, .n_tasks = dnn_recurrent_n_samples};
 
 /* ---- Packing ---- */
 
@@ -62,11 +70,14 @@ static void pack_tile(const int64_t *arg, const float *weight, float *packed, in
     }
 }
 
-void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t *arg,
+static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg,
                         void *scratch, int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     for (int64_t tile = begin; tile < end; tile++) pack_tile(arg, ptr[0], ptr[1], tile);
 }
+
+const struct step_kind step_recurrent_pack = {
+    .name = "recurrent_pack", .run = pack_tiles, .n_tasks = dnn_recurrent_n_pack_tasks};
 
 /* ---- All steps of time ---- */
 
@@ -170,7 +181,7 @@ static void end_run(const struct recurrent *r) {
     }
 }
 
-void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                        int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
     struct recurrent r;
@@ -188,18 +199,5 @@ void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t 
     end_run(&r);
 }
 
-/* ---- The list of steps ---- */
-
-const struct step dnn_recurrent_steps[RECURRENT_N_STEPS] = {
-    [RECURRENT_RUN] = {.run = dnn_recurrent_run,
-                       .n_tasks = dnn_recurrent_n_tasks,
-                       .on_caller = true},
-    [RECURRENT_RUN_PLAIN] = {.run = dnn_recurrent_run_plain, .n_tasks = dnn_recurrent_n_tasks},
-    [RECURRENT_PACK] = {.run = dnn_recurrent_pack, .n_tasks = dnn_recurrent_n_pack_tasks},
-};
-
-int dnn_recurrent_find(const struct step *step) {
-    for (int i = 0; i < RECURRENT_N_STEPS; i++)
-        if (step->run == dnn_recurrent_steps[i].run) return i;
-    return -1;
-}
+const struct step_kind step_recurrent = {
+    .name = "recurrent", .run = run_steps, .n_tasks = dnn_recurrent_one_task, .on_caller = true};

@@ -2,7 +2,7 @@
  * Recurrent layers: what the step's functions (recurrent.c), the vector kernel (recurrent_kernel.c) and the compiler
  * (emit_recurrent.c) share.
  *
- *   step -> dnn_recurrent_run -> dnn_recurrent_walk: all steps of time in order, on all threads: tiles of units -> dnn_recurrent_fn
+ *   step_recurrent -> dnn_recurrent_walk: all steps of time in order, on all threads: tiles of units -> dnn_recurrent_fn
  *
  * At each step of time, the state behind it is y[t] = cell(x[t] + y[t - 1] * weight). The tasks of one step of time are
  * independent: one has a tile of units for some samples, with all gates of these units. Between two steps
@@ -47,26 +47,18 @@ typedef void dnn_recurrent_gates_fn(int64_t kind, int64_t units, int64_t unit, i
                                     const struct recurrent_gates *at);
 
 /* Runs all steps of time; data: a struct dnn_kernels. One task, which is run on the thread of the call, as it calls the pool. */
-void dnn_recurrent_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                       int64_t begin, int64_t end);
+extern const struct step_kind step_recurrent;
 /* Plain loops, with the weight [gates * units, units]. A task is a sample. */
-void dnn_recurrent_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
-                             void *scratch, int64_t begin, int64_t end);
-int64_t dnn_recurrent_n_tasks(const struct step *step, const int64_t *arg); /* of both */
+extern const struct step_kind step_recurrent_plain;
 /* Packs the weight: ptr = {weight, packed}, a task is a tile. */
-void dnn_recurrent_pack(const struct step *step, void *const *ptr, const int64_t *arg,
-                        void *scratch, int64_t begin, int64_t end);
+extern const struct step_kind step_recurrent_pack;
 int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg);
+/* One task, or one per sample; none without samples. */
+int64_t dnn_recurrent_one_task(const struct step *step, const int64_t *arg);
+int64_t dnn_recurrent_n_samples(const struct step *step, const int64_t *arg);
 
 /* Fails the call: sample `n` has more steps than there are, or less than 0. */
 void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
                         int64_t n);
-
-/* The steps above, without their data: run, run_plain, pack. Deployed libraries take them from here, so that they contain the
- * functions only if they use them. */
-enum { RECURRENT_RUN, RECURRENT_RUN_PLAIN, RECURRENT_PACK, RECURRENT_N_STEPS };
-extern const struct step dnn_recurrent_steps[RECURRENT_N_STEPS];
-/* The index of the step in this list; -1: it is no step of a recurrent layer. */
-int dnn_recurrent_find(const struct step *step);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The functions of the steps of gradients of recurrent layers: the gates of all steps, the walk back through time, and packing.
  *
- *   run/exec.c -> dnn_recurrent_grad_run -> pool_run -> run_gates -> kernels->recurrent_gates
- *                                        -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent_grad
+ *   run/exec.c -> step_recurrent_grad -> pool_run -> run_gates -> kernels->recurrent_gates
+ *                                     -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent_grad
  *
  * The walk has one step more than the layer: after the first step of time, the gradient of the state before it. A sample takes part from its
  * last step on; if its last step is computed last (reverse), it ends early, and waits for the others.
@@ -23,17 +23,15 @@
 #define RECURRENT_LOOPS "dnn/recurrent_grad_plain.h"
 #include "dnn/recurrent_reals.h"
 
-void dnn_recurrent_grad_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
+static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
                                   void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     const int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_GRAD_LENGTHS], bad - 1);
 }
 
-int64_t dnn_recurrent_grad_n_tasks(const struct step *step, const int64_t *arg) {
-    if (!arg[RECURRENT_SAMPLES]) return 0;
-    return step->run == dnn_recurrent_grad_run ? 1 : arg[RECURRENT_SAMPLES];
-}
+const struct step_kind step_recurrent_grad_plain = {
+    .name = "recurrent_grad_plain", .run = run_plain, .n_tasks = dnn_recurrent_n_samples};
 
 /* ---- Packing ---- */
 
@@ -48,11 +46,14 @@ static void pack_tile(const int64_t *arg, const float *weight, float *packed, in
     }
 }
 
-void dnn_recurrent_grad_pack(const struct step *step, void *const *ptr, const int64_t *arg,
+static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg,
                              void *scratch, int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     for (int64_t tile = begin; tile < end; tile++) pack_tile(arg, ptr[0], ptr[1], tile);
 }
+
+const struct step_kind step_recurrent_grad_pack = {
+    .name = "recurrent_grad_pack", .run = pack_tiles, .n_tasks = dnn_recurrent_n_pack_tasks};
 
 /* ---- All steps of time ---- */
 
@@ -231,7 +232,7 @@ static void end_run(const struct recurrent *r) {
         memset(row_at(&r->out, steps, i) + used * units, 0, (size_t)(rest * units) * sizeof(float));
 }
 
-void dnn_recurrent_grad_run(const struct step *step, void *const *ptr, const int64_t *arg,
+static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg,
                             void *scratch, int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
@@ -247,3 +248,8 @@ void dnn_recurrent_grad_run(const struct step *step, void *const *ptr, const int
                        run_task, &r);
     end_run(&r);
 }
+
+const struct step_kind step_recurrent_grad = {.name = "recurrent_grad",
+                                              .run = run_steps,
+                                              .n_tasks = dnn_recurrent_one_task,
+                                              .on_caller = true};

@@ -2,8 +2,8 @@
  * The gradients of recurrent layers: what the step's functions (recurrent_grad.c), the vector kernel (recurrent_grad_kernel.c), the
  * plain loops (recurrent_grad_plain.h) and the compiler (emit_recurrent.c) share.
  *
- *   step -> dnn_recurrent_grad_run -> 1. dnn_recurrent_gates_fn: the gates of all steps, and the cells of an lstm
- *                                     2. dnn_recurrent_walk, from the last step to the first: dnn_recurrent_grad_fn
+ *   step_recurrent_grad -> 1. dnn_recurrent_gates_fn: the gates of all steps, and the cells of an lstm
+ *                          2. dnn_recurrent_walk, from the last step to the first: dnn_recurrent_grad_fn
  *
  * With g[t] the gradient of the products y[t - 1] * weight, the gradient of the state behind a step is
  * dh[t] = dy[t] + weight^T * g[t + 1], for a gru also + dh[t + 1] * z[t + 1]; the cell's functions turn it into g[t]. A task of a step has a
@@ -65,14 +65,10 @@ struct recurrent_grad_row {
  * weight of this tile. dnn_recurrent_gates_fn computes the gates of units [unit, unit + n). */
 
 /* The step; data: a struct dnn_kernels. One task, which is run on the thread of the call, as it calls the pool. */
-void dnn_recurrent_grad_run(const struct step *step, void *const *ptr, const int64_t *arg,
-                            void *scratch, int64_t begin, int64_t end);
+extern const struct step_kind step_recurrent_grad;
 /* Plain loops, with the weight [gates * units, units]. A task is a sample. */
-void dnn_recurrent_grad_run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
-                                  void *scratch, int64_t begin, int64_t end);
-int64_t dnn_recurrent_grad_n_tasks(const struct step *step, const int64_t *arg); /* of both */
-/* Packs the weight: ptr = {weight, packed}, a task is a tile: dnn_recurrent_n_pack_tasks. */
-void dnn_recurrent_grad_pack(const struct step *step, void *const *ptr, const int64_t *arg,
-                             void *scratch, int64_t begin, int64_t end);
+extern const struct step_kind step_recurrent_grad_plain;
+/* Packs the weight: ptr = {weight, packed}, a task is a tile. */
+extern const struct step_kind step_recurrent_grad_pack;
 
 #endif

@@ -8,22 +8,25 @@
 
 /* ---- Packing ---- */
 
-int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg) {
+static int64_t count_pack_tasks(const struct step *step, const int64_t *arg) {
     (void)arg;
     const struct dnn_plan *plan = step->data;
     return plan->n_pack_tasks;
 }
 
-void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void pack_weight(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                    int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
     for (int64_t task = begin; task < end; task++) plan->impl->pack(plan, ptr[0], ptr[1], task);
 }
 
+const struct step_kind step_dnn_pack = {
+    .name = "dnn_pack", .run = pack_weight, .n_tasks = count_pack_tasks};
+
 /* ---- The epilogue ---- */
 
-/* The generated epilogue of one call of dnn_step_run: its kernel with pointers and arguments. */
+/* The generated epilogue of one call of run_plan: its kernel with pointers and arguments. */
 struct finishing {
     const struct kernel *kernel;
     void *const *ptr;
@@ -78,7 +81,7 @@ static enum sol_status set_sizes(const struct step *step, const int64_t *arg,
 }
 
 /* The scratch of the epilogue follows that of the implementation, so it moves if that changes. */
-enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+static enum sol_status adapt_plan(const struct step *step, const int64_t *arg, struct arena *arena,
                                const struct step **out) {
     struct dnn_work work = *(const struct dnn_work *)step->data;
     struct step copy = *step;
@@ -98,14 +101,14 @@ enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, stru
 /* ---- Running ---- */
 
 /* Without samples there is no y, but a gradient of a weight, which is 0. */
-int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t count_tasks(const struct step *step, const int64_t *arg) {
     const struct dnn_work *work = step->data;
     if (!arg[DNN_BATCH] && work->plan.problem.kind != DNN_CONV_WEIGHT) return 0;
     return work->plan.impl->n_tasks(&work->plan, arg[DNN_BATCH]);
 }
 
 /* The first DNN_N_POINTERS pointers and DNN_N_ARGS arguments are the implementation's, the others the epilogue's. */
-void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void run_plan(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                   int64_t begin, int64_t end) {
     const struct dnn_work *work = step->data;
     struct finishing finishing = make_finishing(work, ptr, arg, scratch);
@@ -128,18 +131,24 @@ void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg,
     work->plan.impl->run(&work->plan, &call, scratch, begin, end);
 }
 
+const struct step_kind step_dnn = {
+    .name = "dnn", .run = run_plan, .n_tasks = count_tasks, .adapt = adapt_plan};
+
 /* ---- Partial results ---- */
 
-int64_t dnn_step_n_parts(const struct step *step, const int64_t *arg) {
+static int64_t count_parts(const struct step *step, const int64_t *arg) {
     (void)arg;
     const struct dnn_plan *plan = step->data;
     return plan->impl->n_parts(plan);
 }
 
-void dnn_step_join(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void join_parts(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                    int64_t begin, int64_t end) {
     (void)scratch;
     const struct dnn_plan *plan = step->data;
     for (int64_t part = begin; part < end; part++)
         plan->impl->join(plan, arg[DNN_BATCH], ptr[0], ptr[1], part);
 }
+
+const struct step_kind step_dnn_join = {
+    .name = "dnn_join", .run = join_parts, .n_tasks = count_parts};

@@ -1,8 +1,8 @@
 /*
  * The functions of the DNN module's steps: they run a plan that dnn_emit has chosen.
  *
- *   run/exec.c -> dnn_step_pack -> plan.impl->pack
- *   run/exec.c -> dnn_step_run  -> plan.impl->run -> per finished region: the generated epilogue
+ *   run/exec.c -> step_dnn_pack -> plan.impl->pack
+ *   run/exec.c -> step_dnn      -> plan.impl->run -> per finished region: the generated epilogue
  *
  * Invariant: this file, the implementations and the kernels do not depend on the compiler, as deployed libraries contain them
  * (deploy/).
@@ -39,24 +39,16 @@ struct dnn_work {
     const struct kernel *finish; /* the generated epilogue; NULL: none */
 };
 
-/* step->data: a struct dnn_work. */
-void dnn_step_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                  int64_t begin, int64_t end);
-int64_t dnn_step_n_tasks(const struct step *step, const int64_t *arg);
-/* Plans again for the sizes in the last arguments. The packed weight stays the same. */
-enum sol_status dnn_step_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
-                               const struct step **out);
+/* step->data: a struct dnn_work. An open step is planned again for the sizes in the last arguments; the packed weight stays the
+ * same. */
+extern const struct step_kind step_dnn;
 /* Bytes of scratch per thread that the implementation needs, rounded up to a cache line. The epilogue's scratch follows. */
 size_t dnn_step_scratch(const struct dnn_plan *plan);
 
 /* The step behind a step with partial results. step->data: a struct dnn_plan; ptr = {partial results, y}; arg = {batch}. */
-void dnn_step_join(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                   int64_t begin, int64_t end);
-int64_t dnn_step_n_parts(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_dnn_join;
 
 /* The pack step. step->data: a struct dnn_plan; ptr = {weight, packed}. */
-void dnn_step_pack(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                   int64_t begin, int64_t end);
-int64_t dnn_step_n_pack_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_dnn_pack;
 
 #endif

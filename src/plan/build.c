@@ -176,9 +176,8 @@ enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
                          out->rank ? b->plan->storage[out->id].stride[0] : size_const(0), pixels};
     bool is_open = table.in_lanes > 0;
     return build_movement(b, cluster,
-                          (struct step){.run = copy_run,
-                                        .n_tasks = copy_n_tasks,
-                                        .adapt = is_open ? copy_adapt : NULL,
+                          (struct step){.kind = &step_copy,
+                                        .is_open = is_open,
                                         .data = kept,
                                         .n_ptr = COUNT(ptr),
                                         .ptr = ptr,
@@ -201,8 +200,7 @@ static enum sol_status add_update(struct build *b, const struct update *u) {
     b->cluster = &none;
     b->cluster_begin = b->report.size;
     return build_step(b, FORWARD,
-                      &(struct step){.run = update_run,
-                                     .n_tasks = update_n_tasks,
+                      &(struct step){.kind = &step_update,
                                      .n_ptr = COUNT(ptr),
                                      .ptr = ptr,
                                      .n_arg = 1,

@@ -24,8 +24,7 @@ static enum sol_status build_rows(struct build *b, const struct cluster *cluster
         [GATHER_INDEX_SIZE] = size_const(size_element(numbers->dtype)),
         [GATHER_LEAST] = size_scale(table->dim[axis], l->attr.wraps ? -1 : 0)};
     return build_movement(b, cluster,
-                          (struct step){.run = gather_run,
-                                        .n_tasks = gather_n_tasks,
+                          (struct step){.kind = &step_gather,
                                         .n_ptr = COUNT(ptr),
                                         .ptr = ptr,
                                         .n_arg = COUNT(arg),
@@ -49,8 +48,7 @@ static enum sol_status build_scatter(struct build *b, const struct cluster *clus
                                            size_const(size_element(numbers->dtype)),
                                        [SCATTER_LEAST] = size_scale(rows, l->attr.wraps ? -1 : 0)};
     return build_movement(b, cluster,
-                          (struct step){.run = scatter_run,
-                                        .n_tasks = scatter_n_tasks,
+                          (struct step){.kind = &step_scatter,
                                         .n_ptr = COUNT(ptr),
                                         .ptr = ptr,
                                         .n_arg = COUNT(arg),
@@ -96,8 +94,7 @@ static enum sol_status build_resample(struct build *b, const struct cluster *clu
         [RESAMPLE_INNER] = has_two ? ir_count(x, axis + 2, x->rank) : one,
         [RESAMPLE_INDEX_SIZE] = size_const(size_element(l->in[1]->dtype))};
     return build_movement(b, cluster,
-                          (struct step){.run = resample_run,
-                                        .n_tasks = resample_n_tasks,
+                          (struct step){.kind = &step_resample,
                                         .n_ptr = COUNT(ptr),
                                         .ptr = ptr,
                                         .n_arg = COUNT(arg),

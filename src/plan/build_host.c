@@ -1,7 +1,7 @@
 /*
  * Module HOST: the step that calls a function of the frontend or of a custom layer, and the program's references to such functions.
  *
- *   cluster of one host layer -> build_host -> step host_run (run/host.c)
+ *   cluster of one host layer -> build_host -> step_host or step_custom (run/host.c)
  *
  * Inputs and outputs are plain and without gaps (layout.c, storage.c). So the step needs only addresses and dims.
  */
@@ -54,10 +54,7 @@ enum sol_status build_host(struct build *b, const struct cluster *cluster) {
     describe(b, l->out, l->n_out, tensor + l->n_in, ptr + l->n_in, &at);
     host->tensor = tensor;
     return build_step(b, cluster->phase,
-                      &(struct step){.run = host_run,
-                                     .n_tasks = host_n_tasks,
-                                     .on_caller = !custom || !custom->tasks,
-                                     .after_guard = true,
+                      &(struct step){.kind = custom && custom->tasks ? &step_custom : &step_host,
                                      .data = host,
                                      .n_ptr = n,
                                      .ptr = ptr,

@@ -162,9 +162,9 @@ static enum sol_status bind_samples(struct arena *arena, const struct binding *b
     for (int a = 0; a < step->n_arg; a++) to->arg[i][a] = size_eval(&step->arg[a], symbol);
     if (!b->step[i]) {
         b->step[i] = step;
-        if (step->adapt) TRY(step->adapt(step, to->arg[i], arena, &b->step[i]));
+        if (step->is_open) TRY(step->kind->adapt(step, to->arg[i], arena, &b->step[i]));
     }
-    to->n_tasks[i] = max_i64(0, b->step[i]->n_tasks(b->step[i], to->arg[i]));
+    to->n_tasks[i] = max_i64(0, b->step[i]->kind->n_tasks(b->step[i], to->arg[i]));
     return SOL_OK;
 }
 

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t copy_n_tasks(const struct step *step, const int64_t *arg) {
     const struct copy_table *table = step->data;
     return arg[COPY_N] * (table->form.number ? copy_form_n_tasks(&table->form) : table->n_outer);
 }
@@ -43,7 +43,7 @@ static void find_form(struct arena *arena, struct copy_table *table) {
     if (!copy_form_find(arena, &source, &table->form)) table->form.number = NULL;
 }
 
-enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
+static enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
                            const struct step **out) {
     const struct copy_table *open = step->data;
     const int64_t n = (int64_t)open->n_outer * open->lanes, pixels = arg[COPY_PIXELS];
@@ -131,7 +131,7 @@ static void run_form(const struct copy_table *t, void *const *ptr, const int64_t
     }
 }
 
-void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
               int64_t begin, int64_t end) {
     (void)scratch;
     const struct copy_table *t = step->data;
@@ -149,16 +149,22 @@ void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
     }
 }
 
+const struct step_kind step_copy = {
+    .name = "copy", .run = copy_run, .n_tasks = copy_n_tasks, .adapt = copy_adapt};
+
 #define UPDATE_PIECE 65536 /* bytes per task */
 
-int64_t update_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t update_n_tasks(const struct step *step, const int64_t *arg) {
     (void)step;
     return ceil_div(arg[0], UPDATE_PIECE);
 }
 
-void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     const int64_t from = begin * UPDATE_PIECE, to = min_i64(end * UPDATE_PIECE, arg[0]);
     memcpy((char *)ptr[1] + from, (const char *)ptr[0] + from, (size_t)(to - from));
 }
+
+const struct step_kind step_update = {
+    .name = "update", .run = update_run, .n_tasks = update_n_tasks};

@@ -1,14 +1,14 @@
 /*
- * Running a program: resolves each step's pointers and passes its tasks to the thread pool.
+ * Running a program on the host: resolves each step's pointers and passes its tasks to the thread pool.
  *
- *   run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
+ *   request.c -> exec_run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
  *
  * Steps run one after the other; the tasks of one step are independent. A call takes the program's lock twice, to get and
  * to return its binding, and allocates nothing if the binding has an idle workspace.
  */
 #include "run/bind.h"
+#include "run/request.h"
 #include "run/pool.h"
-#include "run/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void note_failure(struct job *job, enum sol_status status) {
 static void run_tasks(void *user, int thread, int64_t begin, int64_t end) {
     struct job *job = user;
     char *scratch = job->workspace->scratch + (size_t)thread * job->workspace->scratch_stride;
-    job->step->run(job->step, job->ptr, job->arg, scratch, begin, end);
+    job->step->kind->run(job->step, job->ptr, job->arg, scratch, begin, end);
     enum sol_status status = exec_take_failure();
     if (status) note_failure(job, status);
 }
@@ -111,22 +111,11 @@ static enum sol_status run_step(const struct call *call, const struct step *step
     if (n == 0) return SOL_OK;
     struct job job;
     init_job(&job, call, step, i, micro_batch);
-    if (call->n_threads > 1 && !step->on_caller)
+    if (call->n_threads > 1 && !step->kind->on_caller)
         pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
 }
-
-/* What the caller of a call passes. */
-struct request {
-    const struct sol_program *program;
-    const struct sol_weights *weights;
-    enum phase phase;
-    const int64_t *symbols;
-    const void *const *inputs;
-    void *const *outputs; /* NULL: not known yet */
-    void *saved;
-};
 
 static void set_bases(struct call *call, const struct request *r) {
     call->base = (struct bases){.input = r->inputs,
@@ -174,71 +163,7 @@ static enum sol_status run_list(const struct call *call, int done, double *secon
     return SOL_OK;
 }
 
-static bool is_empty_call(const struct sol_program *program, const int64_t *symbols) {
-    for (int i = 0; i < program->n_symbols; i++)
-        if (symbols[i] == 0) return true;
-    return false;
-}
-
-/* A tensor without elements may have no memory. A dim that is a formula (ir_show_dims) may be 0 if a symbol is. */
-static bool may_be_empty(const struct sol_program *program, const int64_t *symbols,
-                         const struct sol_port *port) {
-    for (int d = 0; d < port->rank; d++) {
-        const int64_t dim = port->dim[d];
-        if (dim == INT64_MIN ? is_empty_call(program, symbols)
-                             : (dim < 0 ? symbols[-1 - dim] : dim) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Does the caller pass memory for this port in this phase? Parameters are passed in PREPACK. */
-static bool has_port(const struct sol_port *port, enum phase phase) {
-    if (phase == BACKWARD) return port->is_backward || port->is_saved;
-    return !port->is_backward;
-}
-
-enum sol_status exec_check_pointers(const struct sol_program *program, const int64_t *symbols,
-                                    enum phase phase, const char *what, int n,
-                                    const void *const *pointer, const struct sol_port *port) {
-    for (int i = 0; i < n; i++)
-        if (!pointer[i] && has_port(&port[i], phase) && !may_be_empty(program, symbols, &port[i]))
-            return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
-    return SOL_OK;
-}
-
-static enum sol_status check_outputs(const struct request *r) {
-    return exec_check_pointers(r->program, r->symbols, r->phase, "output", r->program->n_outputs,
-                               (const void *const *)r->outputs, r->program->output);
-}
-
-enum sol_status exec_check_symbols(const struct sol_program *program, const int64_t *symbols) {
-    for (int i = 0; i < program->n_symbols; i++)
-        if (symbols[i] < 0)
-            return fail(SOL_EINVAL, "symbol %d is %lld: sizes are >= 0", i, (long long)symbols[i]);
-    return SOL_OK;
-}
-
-/* Are there values to save, but no memory for them? */
-static enum sol_status check_saved(const struct request *r) {
-    size_t size = 0;
-    if (!r->program->n_saved || r->saved) return SOL_OK;
-    TRY(sol_program_saved_size(r->program, r->symbols, &size));
-    if (!size) return SOL_OK;
-    return fail(SOL_EINVAL, "there is no memory for %zu bytes that the backward call needs", size);
-}
-
-static enum sol_status check_call(const struct request *r) {
-    const struct sol_program *program = r->program;
-    TRY(exec_check_symbols(program, r->symbols));
-    TRY(check_saved(r));
-    TRY(exec_check_pointers(program, r->symbols, r->phase, "input", program->n_inputs, r->inputs,
-                            program->input));
-    return r->outputs ? check_outputs(r) : SOL_OK;
-}
-
 static enum sol_status begin_call(struct call *call, const struct request *r) {
-    TRY(check_call(r));
     take_pool(call);
     enum sol_status status =
         program_acquire((struct sol_program *)(uintptr_t)r->program, r->phase, r->symbols,
@@ -253,107 +178,11 @@ static void end_call(struct call *call, const struct sol_program *program) {
     program_give_back((struct sol_program *)(uintptr_t)program, call->binding, call->workspace);
 }
 
-/* SOL_DEBUG=time: prints one line per step and call. */
-static void print_time(void *user, const struct sol_step_time *step) {
-    (void)user;
-    fprintf(stderr, "%10.1f us %8.1f GF/s %7.1f GB/s  %-5s %-40s %s\n", step->seconds * 1e6,
-            step->flops / step->seconds * 1e-9, step->bytes / step->seconds * 1e-9, step->module,
-            step->name, step->layers);
-}
-
-/* Reports one step. Called after the run, so that the visitor's own time is not measured. */
-static void visit_step(const struct step *step, const struct binding *b, double seconds,
-                       void (*visit)(void *user, const struct sol_step_time *step), void *user) {
-    struct sol_step_time time = {.name = step->name,
-                                 .module = step->module,
-                                 .layers = step->layers,
-                                 .seconds = seconds,
-                                 .flops = (double)size_eval(&step->flops, b->symbol),
-                                 .bytes = (double)size_eval(&step->bytes, b->symbol),
-                                 .cluster = step->cluster,
-                                 .implementation =
-                                     step->implementation ? step->implementation : step->name,
-                                 .n_candidates = step->n_candidates,
-                                 .candidate = step->candidate,
-                                 .choice = step->choice ? step->choice : "",
-                                 .is_backward = b->phase == BACKWARD};
-    visit(user, &time);
-}
-
-/* Measures each step, and calls `visit` for all of them after the run. */
-static enum sol_status profile(const struct request *r,
-                               void (*visit)(void *user, const struct sol_step_time *step),
-                               void *user) {
-    const struct step_list *list = &r->program->phase[r->phase];
+enum sol_status exec_run(const struct request *r, double *seconds) {
     struct call call;
-    double *seconds = mem_alloc(sizeof(double) * (size_t)(list->n + 1), 16);
-    if (!seconds) return fail(SOL_ENOMEM, "no memory to profile %d steps", list->n);
-    enum sol_status status = begin_call(&call, r);
-    if (!status) {
-        status = run_list(&call, 0, seconds);
-        leave_pool(&call);
-        call.has_pool = false;
-        for (int i = 0; i < list->n && !status; i++)
-            visit_step(&list->at[i], call.binding, seconds[i], visit, user);
-        end_call(&call, r->program);
-    }
-    mem_free(seconds);
-    return status;
-}
-
-static enum sol_status run(const struct request *r) {
-    struct call call;
-    if (r->program->is_timed) return profile(r, print_time, NULL);
     TRY(begin_call(&call, r));
-    enum sol_status status = run_list(&call, 0, NULL);
+    enum sol_status status = run_list(&call, 0, seconds);
     end_call(&call, r->program);
-    return status;
-}
-
-/* For callers that make one call of it. */
-static enum sol_status refuse_backward(const struct sol_program *program) {
-    if (!program->phase[BACKWARD].n) return SOL_OK;
-    return fail(
-        SOL_EUNSUPPORTED,
-        "a network with a backward part runs by sol_program_forward and sol_program_backward");
-}
-
-enum sol_status sol_program_run(const struct sol_program *program,
-                                const struct sol_weights *weights, const int64_t *symbols,
-                                const void *const *inputs, void *const *outputs) {
-    TRY(refuse_backward(program));
-    return run(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, NULL});
-}
-
-enum sol_status sol_program_forward(const struct sol_program *program,
-                                    const struct sol_weights *weights, const int64_t *symbols,
-                                    const void *const *inputs, void *const *outputs, void *saved) {
-    return run(&(struct request){program, weights, FORWARD, symbols, inputs, outputs, saved});
-}
-
-enum sol_status sol_program_backward(const struct sol_program *program, struct sol_weights *weights,
-                                     const int64_t *symbols, const void *const *inputs,
-                                     void *const *outputs, void *saved) {
-    TRY(weights_pack_backward(weights));
-    return run(&(struct request){program, weights, BACKWARD, symbols, inputs, outputs, saved});
-}
-
-enum sol_status sol_program_profile(const struct sol_program *program, struct sol_weights *weights,
-                                    const int64_t *symbols, const void *const *inputs,
-                                    void *const *outputs,
-                                    void (*visit)(void *user, const struct sol_step_time *step),
-                                    void *user) {
-    size_t size;
-    struct request r = {program, weights, FORWARD, symbols, inputs, outputs, NULL};
-    if (!program->phase[BACKWARD].n) return profile(&r, visit, user);
-    TRY(sol_program_saved_size(program, symbols, &size));
-    r.saved = mem_alloc(size + 1, 64);
-    if (!r.saved) return fail(SOL_ENOMEM, "no %zu bytes for saved values", size);
-    enum sol_status status = profile(&r, visit, user);
-    r.phase = BACKWARD;
-    if (!status) status = weights_pack_backward(weights);
-    if (!status) status = profile(&r, visit, user);
-    mem_free(r.saved);
     return status;
 }
 
@@ -363,7 +192,7 @@ enum sol_status sol_program_profile(const struct sol_program *program, struct so
 static bool can_start_early(const struct sol_program *program, const struct call *call) {
     const struct step *step = program->phase[FORWARD].at;
     if (!program->phase[FORWARD].n || call->n_threads == 1) return false;
-    if (step->on_caller || step->after_guard) return false;
+    if (step->kind->on_caller || step->kind->after_guard) return false;
     const struct binding *b = call->binding;
     if (!b->full.n_tasks[0] || b->section->micro_batch != b->symbol[0]) return false;
     for (int i = 0; i < step->n_ptr; i++)
@@ -400,25 +229,21 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
     return step_status(&job);
 }
 
-enum sol_status sol_program_run_speculative(bool (*ask)(void *user), void *user,
-                                            const struct sol_program *program,
-                                            const struct sol_weights *weights,
-                                            const int64_t *symbols, const void *const *inputs,
-                                            void *const *outputs) {
+enum sol_status exec_run_speculative(bool (*ask)(void *user), void *user, const struct request *r,
+                                     void *const *outputs) {
     struct call call;
     struct guard guard = {ask, user, true};
-    struct request r = {program, weights, FORWARD, symbols, inputs, NULL, NULL};
-    if (program->is_timed || program->phase[BACKWARD].n || is_empty_call(program, symbols))
-        return ask(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
-    enum sol_status status = begin_call(&call, &r);
+    struct request known = *r;
+    enum sol_status status = request_check(r);
+    if (!status) status = begin_call(&call, r);
     if (status) return ask(user), status;
-    call.base.output = r.outputs = outputs;
+    call.base.output = known.outputs = outputs;
     int done;
-    status = run_first_step(program, &call, &guard, &done);
+    status = run_first_step(r->program, &call, &guard, &done);
     if (!guard.holds) status = SOL_OK; /* the guard failed: the result is discarded */
-    else if (!status) status = check_outputs(&r);
+    else if (!status) status = request_check_outputs(&known);
     if (guard.holds && !status) status = run_list(&call, done, NULL);
-    end_call(&call, program);
+    end_call(&call, r->program);
     return status;
 }
 

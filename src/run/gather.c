@@ -64,7 +64,7 @@ static bool read_rows(const struct numbers *numbers, int64_t i, int n, int64_t *
 
 /* ---- Gather ---- */
 
-int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t gather_n_tasks(const struct step *step, const int64_t *arg) {
     (void)step;
     return arg[GATHER_OUTER] * arg[GATHER_INDICES];
 }
@@ -88,7 +88,7 @@ static void take_rows(const char *in, int64_t stride, const int64_t *row, int n,
     }
 }
 
-void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     const int64_t n_numbers = arg[GATHER_INDICES], planes = arg[GATHER_PLANES],
@@ -131,7 +131,7 @@ static struct parts divide(const int64_t *arg) {
     return parts;
 }
 
-int64_t scatter_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t scatter_n_tasks(const struct step *step, const int64_t *arg) {
     const struct parts parts = divide(arg);
     (void)step;
     return arg[SCATTER_BATCHES] * parts.rows * parts.columns;
@@ -211,7 +211,7 @@ static void clear(const struct scatter *s, int64_t size) {
         memset(s->out + (s->begin + i) * s->stride * size, 0, (size_t)(rows * s->n * size));
 }
 
-void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                  int64_t begin, int64_t end) {
     const struct parts parts = divide(arg);
     const int64_t n_numbers = arg[SCATTER_INDICES];
@@ -230,3 +230,8 @@ void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, 
         }
     }
 }
+
+const struct step_kind step_gather = {
+    .name = "gather", .run = gather_run, .n_tasks = gather_n_tasks};
+const struct step_kind step_scatter = {
+    .name = "scatter", .run = scatter_run, .n_tasks = scatter_n_tasks};

@@ -144,7 +144,7 @@ static struct sol_host_call describe(const struct host_step *host, void *const *
 }
 
 /* Custom layers have few tensors, so they fit the stack. */
-int64_t host_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t host_n_tasks(const struct step *step, const int64_t *arg) {
     const struct host_step *host = step->data;
     struct sol_host_tensor tensor[SOL_CUSTOM_TENSORS];
     if (!host->function || !host->function->custom) return 1;
@@ -153,7 +153,7 @@ int64_t host_n_tasks(const struct step *step, const int64_t *arg) {
 }
 
 /* Also runs if tensors are empty: only the function knows whether it then has nothing to do. */
-void host_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void host_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
               int64_t begin, int64_t end) {
     const struct host_step *host = step->data;
     struct sol_host_call call = describe(host, ptr, arg, scratch);
@@ -161,3 +161,11 @@ void host_run(const struct step *step, void *const *ptr, const int64_t *arg, voi
     enum sol_status status = host_call(host->function, host->what, &call);
     if (status) exec_fail(status);
 }
+
+const struct step_kind step_host = {.name = "host",
+                                    .run = host_run,
+                                    .n_tasks = host_n_tasks,
+                                    .on_caller = true,
+                                    .after_guard = true};
+const struct step_kind step_custom = {
+    .name = "custom", .run = host_run, .n_tasks = host_n_tasks, .after_guard = true};

@@ -68,8 +68,7 @@ struct host_step {
 };
 /* Bytes of scratch that host_run needs. */
 size_t host_scratch_size(const struct host_step *host);
-void host_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-              int64_t begin, int64_t end);
-int64_t host_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_host;   /* on the thread of the call */
+extern const struct step_kind step_custom; /* a custom layer with tasks */
 
 #endif

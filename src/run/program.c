@@ -1,6 +1,7 @@
 /*
  * Programs: allocation, reference counts, and the functions of the run API that describe a program.
  */
+#include "run/request.h"
 #include "run/program.h"
 
 #include "run/bind.h"
@@ -85,7 +86,7 @@ enum sol_status program_place_saved(const struct sol_program *program, const int
 enum sol_status sol_program_saved_size(const struct sol_program *program, const int64_t *symbols,
                                        size_t *out) {
     int64_t all[SIZE_SYMBOLS];
-    TRY(exec_check_symbols(program, symbols));
+    TRY(request_check_symbols(program, symbols));
     formulas_derive(&program->formulas, symbols, program->n_symbols, all);
     TRY(formulas_check(&program->formulas, all));
     int64_t size;

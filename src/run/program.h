@@ -50,23 +50,33 @@ struct slot {
     const char *name;
 };
 
-/* One kernel call over tasks [0, n_tasks). */
-struct step {
+struct step;
+
+/* What the steps of a kind do on the host. A kind is one table, and is compared by its address. */
+struct step_kind {
+    const char *name;
+    /* Computes tasks [begin, end). */
     void (*run)(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                 int64_t begin, int64_t end);
     int64_t (*n_tasks)(const struct step *step, const int64_t *arg);
     /* Makes the step for one binding's arguments, in that binding's arena: its decisions, such as tile sizes, may differ from
-     * those for the sizes that the compiler expected. NULL: the step serves all sizes. */
+     * those for the sizes that the compiler expected. Only of steps that are open. */
     enum sol_status (*adapt)(const struct step *step, const int64_t *arg, struct arena *arena,
                              const struct step **out);
-    const void *data; /* constants of `run`: a struct dnn_plan, kernel or copy_table */
+    bool on_caller;   /* all tasks on the thread of the call */
+    bool after_guard; /* never in a speculative run: host nodes */
+};
+
+/* One kernel call over tasks [0, n_tasks). */
+struct step {
+    const struct step_kind *kind;
+    const void *data; /* constants of the kind: a struct dnn_plan, kernel or copy_table */
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
-    bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
-    bool on_caller;      /* all tasks on the thread of the call */
-    bool after_guard;    /* never in a speculative run: host nodes */
+    bool by_sample; /* if symbol 0 is n, it computes the n samples at its pointers */
+    bool is_open;   /* it is adapted to each binding */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -195,13 +205,6 @@ enum sol_status program_place_saved(const struct sol_program *program, const int
 
 /* exec.c: runs PREPACK or PREPACK_BACKWARD, which write the packed parameters. */
 enum sol_status exec_prepack(const struct sol_weights *weights, enum phase phase);
-/* EINVAL if the value of a symbol is negative. */
-enum sol_status exec_check_symbols(const struct sol_program *program, const int64_t *symbols);
-/* EINVAL if one of the n pointers to ports of this phase is NULL and its tensor is not empty; `what` names the kind of port in the
- * message. symbols: NULL for parameters, whose sizes are known. */
-enum sol_status exec_check_pointers(const struct sol_program *program, const int64_t *symbols,
-                                    enum phase phase, const char *what, int n,
-                                    const void *const *pointer, const struct sol_port *port);
 /* Called by a task, on any thread, to fail the call; call fail() first. The remaining steps do not run, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);
@@ -220,10 +223,8 @@ struct kernel {
 };
 void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,
                  int64_t begin, int64_t end);
-/* The step of a generated kernel: data = struct kernel. The last argument is the number of tasks, for kernel_n_tasks only. */
-void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end);
-int64_t kernel_n_tasks(const struct step *step, const int64_t *arg);
+/* The step of a generated kernel: data = struct kernel. The last argument is the number of tasks. */
+extern const struct step_kind step_kernel;
 
 /* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out,
  * pixels}.
@@ -236,20 +237,14 @@ struct copy_table {
     int64_t pixel_stride; /* = in[base[o * lanes + l] + p * pixel_stride], or 0 where base < 0 */
     const int32_t *base;
     /* Of a table for open pixels: the number of channels in a block of the input; else 0. `base` then has stored channels
-     * instead of positions; copy_adapt makes a table with positions for the number of pixels in arg[COPY_PIXELS]. */
+     * instead of positions; the step is adapted, which makes a table with positions for the number of pixels in arg[COPY_PIXELS]. */
     int in_lanes;
 };
 enum { COPY_N, COPY_IN_STRIDE, COPY_OUT_STRIDE, COPY_PIXELS, COPY_N_ARGS };
-enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
-                           const struct step **out);
-void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-              int64_t begin, int64_t end);
-int64_t copy_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_copy;
 
 /* copy.c: the step that writes a parameter: ptr = {new value, parameter}; arg = {bytes}. */
-void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end);
-int64_t update_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_update;
 
 /* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
  * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in bytes: */
@@ -265,9 +260,7 @@ enum {
     GATHER_LEAST,      /* legal index: -rows where negative ones count from the end, or 0 */
     GATHER_N_ARGS
 };
-void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end);
-int64_t gather_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_gather;
 
 /* gather.c: the step of a layer scatter_sum, of module GATHER. ptr = {x, indices, out}, all of them dense: x [batches, indices, inner],
  * indices [batches, indices], out [batches, rows, inner]. */
@@ -281,9 +274,7 @@ enum {
     SCATTER_LEAST,      /* as GATHER_LEAST */
     SCATTER_N_ARGS
 };
-void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                 int64_t begin, int64_t end);
-int64_t scatter_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_scatter;
 
 /* resample.c: the step of a layer resample, of module GATHER. ptr = {x, y, indices and weights of rows, indices and weights of columns};
  * those of a dim without taps are NULL. x is f32 [outer][rows_in][columns_in][inner], y has `rows` and `columns` in their place. */
@@ -304,8 +295,6 @@ enum {
 };
 #define RESAMPLE_N_POINTERS 6
 #define RESAMPLE_TAPS 16 /* of a dim, at most */
-void resample_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                  int64_t begin, int64_t end);
-int64_t resample_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind step_resample;
 
 #endif

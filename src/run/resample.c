@@ -27,7 +27,7 @@
 #define GROUP 8
 #define PIECE 32 /* output rows of a task */
 
-int64_t resample_n_tasks(const struct step *step, const int64_t *arg) {
+static int64_t resample_n_tasks(const struct step *step, const int64_t *arg) {
     (void)step;
     return arg[RESAMPLE_OUTER] * ceil_div(arg[RESAMPLE_ROWS], PIECE);
 }
@@ -299,7 +299,7 @@ static bool prepare(struct resampling *r, void *const *ptr, int32_t *number) {
     return true;
 }
 
-void resample_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+static void resample_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
                   int64_t begin, int64_t end) {
     (void)scratch;
     struct resampling r = {.arg = arg,
@@ -324,3 +324,6 @@ void resample_run(const struct step *step, void *const *ptr, const int64_t *arg,
         for (int64_t task = begin; task < end; task++) run_piece(&r, ptr, task);
     mem_free(memory);
 }
+
+const struct step_kind step_resample = {
+    .name = "resample", .run = resample_run, .n_tasks = resample_n_tasks};

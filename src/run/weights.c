@@ -8,6 +8,7 @@
  *
  * Invariant: weights that calls may read do not change. The packs of BACKWARD are filled before the first call reads them.
  */
+#include "run/request.h"
 #include "run/program.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
 }
 
 static enum sol_status check_params(const struct sol_program *program, const void *const *params) {
-    return exec_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
+    return request_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
                                program->param);
 }
 

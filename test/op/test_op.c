@@ -108,7 +108,7 @@ static bool is_compiled(const struct sol_program *p, const char *name) {
         return true;
     for (int i = 0; i < p->phase[FORWARD].n; i++) {
         const struct step *step = &p->phase[FORWARD].at[i];
-        if (step->run == kernel_run && !((const struct kernel *)step->data)->compiled) return false;
+        if (step->kind == &step_kernel && !((const struct kernel *)step->data)->compiled) return false;
     }
     return true;
 }

@@ -48,6 +48,7 @@ static void point_to_slots(struct program *p, int i) {
 }
 
 static void draw_program(struct program *p) {
+    static const struct step_kind kind = {.n_tasks = one_task};
     memset(p, 0, sizeof *p);
     p->list = (struct step_list){1 + (int)draw(STEPS), p->step, (int)draw(SLOTS), p->slot};
     for (int s = 0; s < p->list.n_slots; s++) {
@@ -58,7 +59,7 @@ static void draw_program(struct program *p) {
         p->slot[s].size = size_scale(size_symbol(0), p->units[s] * UNIT);
     }
     for (int i = 0; i < p->list.n; i++) {
-        p->step[i].n_tasks = one_task;
+        p->step[i].kind = &kind;
         p->step[i].by_sample = draw(6) > 0;
         point_to_slots(p, i);
     }

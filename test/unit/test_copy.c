@@ -8,9 +8,7 @@
 void plain_copy_form_run(const struct copy_form *form, int element, const void *in, void *out,
                          int64_t begin, int64_t end);
 int64_t plain_copy_form_n_tasks(const struct copy_form *form);
-void plain_resample_run(const struct step *step, void *const *ptr, const int64_t *arg,
-                        void *scratch, int64_t begin, int64_t end);
-int64_t plain_resample_n_tasks(const struct step *step, const int64_t *arg);
+extern const struct step_kind plain_resample;
 
 #define WITHOUT_AVX2
 #define copy_form_run     plain_copy_form_run
@@ -19,11 +17,9 @@ int64_t plain_resample_n_tasks(const struct step *step, const int64_t *arg);
 #undef copy_form_run
 #undef copy_form_n_tasks
 #undef HAS_AVX2
-#define resample_run     plain_resample_run
-#define resample_n_tasks plain_resample_n_tasks
+#define step_resample plain_resample
 #include "../../src/run/resample.c"
-#undef resample_run
-#undef resample_n_tasks
+#undef step_resample
 
 static struct arena arena;
 static uint64_t seed = 1;
@@ -263,10 +259,10 @@ static void test_image(void) {
     for (int64_t i = 0; i < n; i++) x[i] = (float)draw(9) - 4;
     m.ptr[0] = x;
     m.ptr[1] = y;
-    for (int64_t task = 0; task < resample_n_tasks(&step, a); task++)
-        resample_run(&step, m.ptr, a, NULL, task, task + 1);
+    for (int64_t task = 0; task < step_resample.n_tasks(&step, a); task++)
+        step_resample.run(&step, m.ptr, a, NULL, task, task + 1);
     check_image(&m, x, y);
-    plain_resample_run(&step, m.ptr, a, NULL, 0, plain_resample_n_tasks(&step, a));
+    plain_resample.run(&step, m.ptr, a, NULL, 0, plain_resample.n_tasks(&step, a));
     check_image(&m, x, y);
     CHECK(!exec_take_failure());
     free(x);

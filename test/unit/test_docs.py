@@ -43,7 +43,7 @@ def test_wrong_sentences(sources, sentence):
 
 
 @pytest.mark.parametrize(
-    "comment", ["/* See lowering.c. */", "/* As kernel_run (run/exec.c) does. */"]
+    "comment", ["/* See lowering.c. */", "/* As exec_fail (run/request.c) does. */"]
 )
 def test_wrong_comments(sources, comment):
     assert len(list(doc_names.check_comments("f", comment, sources))) == 1

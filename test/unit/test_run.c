@@ -128,7 +128,7 @@ static void test_table(int element) {
     int64_t image = (int64_t)t.n_outer * t.n_pixels * t.lanes, arg[] = {2, 1000, image + 5};
     struct step step = {.data = &t};
     memset(out, 0, sizeof out);
-    copy_run(&step, (void *[]){in, out}, arg, NULL, 0, copy_n_tasks(&step, arg));
+    step_copy.run(&step, (void *[]){in, out}, arg, NULL, 0, step_copy.n_tasks(&step, arg));
     for (int64_t i = 0; i < 2 * image; i++) {
         int64_t n = i / image, l = i % t.lanes, p = i / t.lanes % t.n_pixels,
                 o = i % image / (t.n_pixels * t.lanes), from = base[o * t.lanes + l];

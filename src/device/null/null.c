@@ -61,6 +61,10 @@ static void run_nothing(const struct step *step, void *const *ptr, const int64_t
     (void)step, (void)ptr, (void)arg, (void)scratch, (void)begin, (void)end;
 }
 
+/* The table of this kind of step; other folders can tell by its address what a step does. */
+static const struct step_kind step_nothing = {
+    .name = "nothing", .run = run_nothing, .n_tasks = count_tasks};
+
 /* DFP: dfp_emit makes the step and the C text of its loop nest. Unless `link` sets kernel->compiled, the nest is interpreted on
  * the host: so results are right before the device has a compiler. Then device_queue_kernel(build, &parts) replaces the list. */
 static enum sol_status emit_dfp(struct build *build, const struct cluster *cluster) {
@@ -81,8 +85,7 @@ static enum sol_status emit_dnn(struct build *build, const struct cluster *clust
     for (int i = 0; i < cluster->inputs.n; i++) ptr[at++] = build_ref(build, cluster->inputs.at[i]);
     for (int i = 0; i < cluster->outputs.n; i++)
         ptr[at++] = build_ref(build, cluster->outputs.at[i]);
-    struct step step = {.run = run_nothing,
-                        .n_tasks = count_tasks,
+    struct step step = {.kind = &step_nothing,
                         .n_ptr = n,
                         .ptr = ptr,
                         .flops = size_const(0), /* for the profile, as `bytes` */

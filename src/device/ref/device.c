@@ -34,6 +34,9 @@ static void run_model(const struct step *step, void *const *ptr, const int64_t *
     if (status) exec_fail(status);
 }
 
+static const struct step_kind step_model = {
+    .name = "model", .run = run_model, .n_tasks = count_tasks};
+
 /* The pointers of a call. `state`: by param, where BACKWARD finds the values that updated ones had before FORWARD. */
 static void list_pointers(const struct model *m, enum phase phase, const struct buffer_ref *state,
                           struct buffer_ref *ptr) {
@@ -60,8 +63,7 @@ static enum sol_status emit_call(struct build *b, const struct model *m, enum ph
     for (int i = 0; i < SIZE_SYMBOLS; i++) arg[i] = size_symbol(i);
     list_pointers(m, phase, state, ptr);
     return build_step(b, phase,
-                      &(struct step){.run = run_model,
-                                     .n_tasks = count_tasks,
+                      &(struct step){.kind = &step_model,
                                      .data = arena_copy(b->keep, &call, sizeof call),
                                      .n_ptr = n,
                                      .ptr = ptr,
@@ -81,8 +83,7 @@ static enum sol_status emit_state(struct build *b, const struct model *m, int i,
     *out = build_temporary(b, n, "state");
     struct buffer_ref ptr[] = {{.kind = BUFFER_PARAM, .index = i}, *out};
     return build_step(b, FORWARD,
-                      &(struct step){.run = update_run,
-                                     .n_tasks = update_n_tasks,
+                      &(struct step){.kind = &step_update,
                                      .n_ptr = COUNT(ptr),
                                      .ptr = ptr,
                                      .n_arg = 1,
