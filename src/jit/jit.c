@@ -331,6 +331,8 @@ void *jit_find(struct jit_module *module, const char *symbol) {
     return NULL;
 }
 
+void *jit_object(const struct jit_module *module, int i) { return module->objects[i]; }
+
 void jit_release(struct jit_module *module) {
     if (!module) return;
     for (int i = 0; i < module->n; i++) module->loader->close(module->objects[i]);

@@ -49,6 +49,9 @@ enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
 /* The address of an external function or object of any of the texts; NULL: none. */
 void *jit_find(struct jit_module *module, const char *symbol);
 
+/* What the loader has opened for text number i. */
+void *jit_object(const struct jit_module *module, int i);
+
 /* Frees the module. Addresses that jit_find returned become invalid. `module` may be NULL. */
 void jit_release(struct jit_module *module);
 

@@ -73,6 +73,12 @@ struct buffer_ref build_packed(struct build *b, int64_t size, const char *name) 
     return add_slot(b, size_const(size), true, arena_strdup(b->keep, name));
 }
 
+struct buffer_ref build_constant(struct build *b, const void *at, size_t size) {
+    const struct constant constant = {arena_copy(b->keep, at, size), size};
+    VEC_PUSH(b->keep, &b->constants, constant);
+    return (struct buffer_ref){.kind = BUFFER_CONSTANT, .index = b->constants.n - 1};
+}
+
 struct buffer_ref build_temporary(struct build *b, struct size size, const char *name) {
     return add_slot(b, size, phase_is_prepack(b->cluster->phase), arena_strdup(b->keep, name));
 }
@@ -322,6 +328,7 @@ static void settle(struct build *b) {
     }
     p->n_packed = slots.of[SLOTS_PACKED].n, p->packed = slots.of[SLOTS_PACKED].at;
     p->n_saved = slots.of[SLOTS_SAVED].n, p->saved = slots.of[SLOTS_SAVED].at;
+    p->n_constants = b->constants.n, p->constant = b->constants.at;
 }
 
 /* Derived symbols are those of the optimized model, which has the user's and may have more. */

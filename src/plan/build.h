@@ -28,6 +28,7 @@ struct build {
     struct plan *plan;
     VEC(struct step) steps[N_PHASES];
     VEC(struct build_slot) slots;
+    VEC(struct constant) constants;
     struct buffer_ref *where;      /* by root tensor id: its buffer; NONE until first used */
     const struct cluster *cluster; /* the one being emitted: new steps belong to it */
     struct text report;
@@ -44,6 +45,8 @@ void build_begin(struct build *build, const struct cluster *cluster);
 struct buffer_ref build_ref(struct build *build, const struct tensor *t);
 /* A new slot of `size` bytes for packed parameters. */
 struct buffer_ref build_packed(struct build *build, int64_t size, const char *name);
+/* New constants of the program: a copy of `size` bytes. */
+struct buffer_ref build_constant(struct build *build, const void *at, size_t size);
 /* A new slot of `size` bytes for values that only steps of the current cluster use. */
 struct buffer_ref build_temporary(struct build *build, struct size size, const char *name);
 

@@ -18,6 +18,8 @@ struct bases {
     const void *const *input, *const *param;
     void *const *output;
     char *arena, *const *packed, *saved;
+    const struct constant *constant;
+    int64_t *error;
 };
 
 static void *resolve(const struct bases *base, const struct buffer_ref *ref, int64_t offset) {
@@ -28,6 +30,8 @@ static void *resolve(const struct bases *base, const struct buffer_ref *ref, int
     case BUFFER_ARENA: return base->arena + offset;
     case BUFFER_PACKED: return base->packed[ref->index] + offset;
     case BUFFER_SAVED: return base->saved + offset;
+    case BUFFER_CONSTANT: return (char *)(uintptr_t)base->constant[ref->index].at + offset;
+    case BUFFER_ERROR: return base->error;
     case BUFFER_NONE: break;
     }
     return NULL;
@@ -42,6 +46,13 @@ enum sol_status exec_take_failure(void) {
     enum sol_status status = task_status;
     task_status = SOL_OK;
     return status;
+}
+
+enum sol_status exec_check_words(const int64_t words[ERROR_WORDS]) {
+    const char *what = (const char *)(uintptr_t)words[ERROR_WHAT];
+    if (!words[ERROR_STATUS]) return SOL_OK;
+    return fail((enum sol_status)words[ERROR_STATUS], "%s: number %lld, but there are %lld", what,
+                (long long)words[ERROR_NUMBER], (long long)words[ERROR_LIMIT]);
 }
 
 /* One step on the pool. Status and message are those of the first task that failed; the message is copied, as sol_error() of
@@ -77,6 +88,7 @@ struct call {
     struct binding *binding;
     struct workspace *workspace;
     struct bases base;
+    int64_t error[ERROR_WORDS];
 };
 
 /* The samples that a step computes: from number `first` on, as many as `bound` was evaluated for. */
@@ -123,7 +135,10 @@ static void set_bases(struct call *call, const struct request *r) {
                                 .output = r->outputs,
                                 .arena = call->workspace->arena,
                                 .packed = r->weights->packed.slot,
-                                .saved = r->saved};
+                                .saved = r->saved,
+                                .constant = r->program->constant,
+                                .error = call->error};
+    call->error[ERROR_STATUS] = SOL_OK;
 }
 
 /* If another call has the pool, this one does not wait but runs on its own thread. */
@@ -159,6 +174,7 @@ static enum sol_status run_list(const struct call *call, int done, double *secon
         if (section->end <= done) continue;
         const int first = section->begin > done ? section->begin : done;
         TRY(run_section(call, section, first, seconds));
+        TRY(exec_check_words(call->error));
     }
     return SOL_OK;
 }

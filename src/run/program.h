@@ -29,7 +29,25 @@ enum buffer_kind {
     BUFFER_OUTPUT,
     BUFFER_ARENA,
     BUFFER_PACKED,
-    BUFFER_SAVED
+    BUFFER_SAVED,
+    BUFFER_CONSTANT, /* constants of the program, by number */
+    BUFFER_ERROR     /* the error words of the call: enum error_word */
+};
+
+/* Generated kernels that read untrusted numbers report a failure in words, as they may run where exec_fail does not reach. The words are
+ * 0 before a call; they are read when it ends. */
+enum error_word {
+    ERROR_STATUS, /* an enum sol_status */
+    ERROR_WHAT,   /* address of a text on the host, which the kernel got as an argument: "gather" */
+    ERROR_NUMBER, /* the number that is wrong */
+    ERROR_LIMIT,  /* and the number of rows, or steps, that there are */
+    ERROR_WORDS
+};
+
+/* Constants that kernels read, such as a table of positions. */
+struct constant {
+    const void *at;
+    size_t size; /* bytes */
 };
 
 /* A pointer of a step. NONE stands for NULL. */
@@ -158,8 +176,9 @@ struct sol_program {
     struct size (*output_dim)[SOL_MAX_RANK];
     struct formulas formulas;
     struct step_list phase[N_PHASES];
-    int n_packed, n_saved;
+    int n_packed, n_saved, n_constants;
     struct slot *packed, *saved;
+    struct constant *constant;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
     void (*release_code)(void *code); /* set if `code` is */
     void *
@@ -205,6 +224,8 @@ enum sol_status program_place_saved(const struct sol_program *program, const int
 
 /* exec.c: runs PREPACK or PREPACK_BACKWARD, which write the packed parameters. */
 enum sol_status exec_prepack(const struct sol_weights *weights, enum phase phase);
+/* Fails with the message of these words, unless the status is SOL_OK. */
+enum sol_status exec_check_words(const int64_t words[ERROR_WORDS]);
 /* Called by a task, on any thread, to fail the call; call fail() first. The remaining steps do not run, and the call
  * returns `status` with the message. */
 void exec_fail(enum sol_status status);
