@@ -128,6 +128,8 @@ static void print_base(struct deployment *d, struct text *text, const struct buf
         *offset += (int64_t)d->weights->packed.offset[ref->index];
         break;
     case BUFFER_SAVED:
+    case BUFFER_CONSTANT:
+    case BUFFER_ERROR:
     case BUFFER_NONE: text_add(text, "(const char *)0"); break;
     }
 }

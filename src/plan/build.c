@@ -243,6 +243,12 @@ static struct sol_port *make_ports(struct build *b, int n, struct tensor *const 
     return ports;
 }
 
+static struct size (*make_dims(struct build *b, int n, struct tensor *const *at))[SOL_MAX_RANK] {
+    struct size(*dims)[SOL_MAX_RANK] = arena_alloc(b->keep, sizeof *dims * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) memcpy(dims[i], at[i]->dim, sizeof dims[i]);
+    return dims;
+}
+
 /* Marks the ports of FORWARD that steps of BACKWARD use. */
 static void find_saved_ports(struct sol_program *p) {
     const struct step_list *list = &p->phase[BACKWARD];
@@ -265,9 +271,8 @@ static void finish_ports(struct build *b, const struct model *m) {
     p->input = make_ports(b, m->inputs.n, m->inputs.at, NULL);
     p->param = make_ports(b, m->params.n, m->params.at, NULL);
     p->output = make_ports(b, m->outputs.n, m->outputs.at, m->output_names.at);
-    p->output_dim = arena_alloc(b->keep, sizeof *p->output_dim * (size_t)(m->outputs.n + 1));
-    for (int i = 0; i < m->outputs.n; i++)
-        memcpy(p->output_dim[i], m->outputs.at[i]->dim, sizeof p->output_dim[i]);
+    p->input_dim = make_dims(b, m->inputs.n, m->inputs.at);
+    p->output_dim = make_dims(b, m->outputs.n, m->outputs.at);
     for (int i = 0; i < m->inputs.n; i++)
         p->input[i].is_backward = m->inputs.at[i]->phase == BACKWARD;
     for (int i = 0; i < m->outputs.n; i++)

@@ -291,6 +291,31 @@ static enum sol_status acquire_binding(struct sol_program *program, enum phase p
     return SOL_OK;
 }
 
+/* ---- Order of execution ---- */
+
+static enum sol_status walk_section(const struct binding *b, const struct section *section,
+                                    int first, binding_visit *visit, void *user) {
+    const int64_t batch = b->symbol[0], size = section->micro_batch;
+    struct micro_batch micro_batch = {0, &b->full};
+    do {
+        if (micro_batch.first + size > batch) micro_batch.bound = &b->rest;
+        for (int i = first; i < section->end; i++) TRY(visit(user, i, &micro_batch));
+        micro_batch.first += size;
+    } while (micro_batch.first < batch);
+    return SOL_OK;
+}
+
+enum sol_status binding_walk(const struct binding *b, int done, binding_visit *visit, void *user) {
+    for (int i = 0; i < b->n_sections; i++) {
+        const struct section *section = &b->section[i];
+        if (section->end <= done) continue;
+        TRY(walk_section(b, section, section->begin > done ? section->begin : done, visit, user));
+    }
+    return SOL_OK;
+}
+
+/* ---- Workspaces ---- */
+
 struct workspace *workspace_new(const struct binding *b, int n_threads) {
     size_t header = 4096,
            arena = (size_t)round_up((int64_t)b->arena_size, 4096); /* the arena begins a page */
@@ -321,9 +346,9 @@ enum sol_status program_acquire(struct sol_program *program, enum phase phase,
     struct workspace *idle = NULL;
     lock_acquire(&program->lock);
     enum sol_status status = acquire_binding(program, phase, symbols, out);
-    if (!status && (idle = (*out)->idle)) (*out)->idle = idle->next;
+    if (!status && workspace && (idle = (*out)->idle)) (*out)->idle = idle->next;
     lock_release(&program->lock);
-    if (status) return status;
+    if (status || !workspace) return status;
     *workspace = fit_workspace(idle, *out, n_threads);
     if (*workspace) return SOL_OK;
     size_t arena_size = (*out)->arena_size;

@@ -27,11 +27,21 @@ void binding_slot(const struct binding *binding, const struct slot *slot, int64_
                   int *last);
 /* Bytes of the list's slots that are alive at a step. */
 int64_t binding_live(const struct binding *binding, const struct step_list *list, int step);
+/* The samples that a step computes: from number `first` on, as many as `bound` was evaluated for. */
+struct micro_batch {
+    int64_t first;
+    const struct bound *bound;
+};
+/* Visits the steps from number `done` on in the order of execution: sections, in each its micro-batches, for each its steps. Ends with
+ * the first status that is not SOL_OK. */
+typedef enum sol_status binding_visit(void *user, int step, const struct micro_batch *micro_batch);
+enum sol_status binding_walk(const struct binding *binding, int done, binding_visit *visit,
+                             void *user);
 /* NULL: out of memory. The caller frees it by mem_free. */
 struct workspace *workspace_new(const struct binding *binding, int n_threads);
 
-/* The binding of FORWARD or BACKWARD for these symbol values, and a workspace for one call with `n_threads` threads. After the call, return both
- * by program_give_back. */
+/* The binding of FORWARD or BACKWARD for these symbol values, and a workspace for one call with `n_threads` threads (`workspace` NULL:
+ * none). After the call, return both by program_give_back. */
 enum sol_status program_acquire(struct sol_program *program, enum phase phase,
                                 const int64_t *symbols, int n_threads, struct binding **out,
                                 struct workspace **workspace);

@@ -1,7 +1,7 @@
 /*
  * Running a program on the host: resolves each step's pointers and passes its tasks to the thread pool.
  *
- *   request.c -> exec_run -> begin_call: binding, workspace, pool -> run_list -> run_section -> run_step -> end_call
+ *   request.c -> exec_run -> begin_call: binding, workspace, pool -> binding_walk -> run_step -> end_call
  *
  * Steps run one after the other; the tasks of one step are independent. A call takes the program's lock twice, to get and
  * to return its binding, and allocates nothing if the binding has an idle workspace.
@@ -91,15 +91,10 @@ struct call {
     int64_t error[ERROR_WORDS];
 };
 
-/* The samples that a step computes: from number `first` on, as many as `bound` was evaluated for. */
-struct micro_batch {
-    int64_t first;
-    const struct bound *bound;
-};
-
-static void init_job(struct job *job, const struct call *call, const struct step *step, int i,
+static void init_job(struct job *job, const struct call *call, int i,
                      const struct micro_batch *micro_batch) {
     const struct binding *b = call->binding;
+    const struct step *step = b->step[i];
     void **ptr = call->workspace->pointers;
     for (int p = 0; p < step->n_ptr; p++)
         ptr[p] = resolve(&call->base, &step->ptr[p],
@@ -117,13 +112,13 @@ static enum sol_status step_status(const struct job *job) {
 
 /* The grain makes about four chunks per thread: enough to balance load, few enough to cost little. A call without the pool uses
  * one thread: its workspace has scratch for one thread only. */
-static enum sol_status run_step(const struct call *call, const struct step *step, int i,
+static enum sol_status run_step(const struct call *call, int i,
                                 const struct micro_batch *micro_batch) {
-    int64_t n = micro_batch->bound->n_tasks[i];
+    const int64_t n = micro_batch->bound->n_tasks[i];
     if (n == 0) return SOL_OK;
     struct job job;
-    init_job(&job, call, step, i, micro_batch);
-    if (call->n_threads > 1 && !step->kind->on_caller)
+    init_job(&job, call, i, micro_batch);
+    if (call->n_threads > 1 && !job.step->kind->on_caller)
         pool_run(n, max_i64(1, n / (4 * call->n_threads)), run_tasks, &job);
     else run_tasks(&job, 0, 0, n);
     return step_status(&job);
@@ -150,33 +145,24 @@ static void leave_pool(struct call *call) {
     if (call->has_pool) pool_end();
 }
 
-/* Runs steps [first, section->end) on one micro-batch after the other; `seconds`: as for run_list. */
-static enum sol_status run_section(const struct call *call, const struct section *section,
-                                   int first, double *seconds) {
-    const int64_t batch = call->binding->symbol[0], size = section->micro_batch;
-    struct micro_batch micro_batch = {0, &call->binding->full};
-    do {
-        if (micro_batch.first + size > batch) micro_batch.bound = &call->binding->rest;
-        for (int i = first; i < section->end; i++) {
-            const double start = seconds ? os_now() : 0;
-            TRY(run_step(call, call->binding->step[i], i, &micro_batch));
-            if (seconds) seconds[i] += os_now() - start;
-        }
-        micro_batch.first += size;
-    } while (micro_batch.first < batch);
+struct timed_call {
+    const struct call *call;
+    double *seconds; /* by step; NULL: not measured */
+};
+
+static enum sol_status visit_step(void *user, int i, const struct micro_batch *micro_batch) {
+    const struct timed_call *timed = user;
+    if (!timed->seconds) return run_step(timed->call, i, micro_batch);
+    const double start = os_now();
+    TRY(run_step(timed->call, i, micro_batch));
+    timed->seconds[i] += os_now() - start;
     return SOL_OK;
 }
 
 /* Runs all steps except the first `done` ones. Adds the time of step i to seconds[i], unless `seconds` is NULL. */
 static enum sol_status run_list(const struct call *call, int done, double *seconds) {
-    for (int i = 0; i < call->binding->n_sections; i++) {
-        const struct section *section = &call->binding->section[i];
-        if (section->end <= done) continue;
-        const int first = section->begin > done ? section->begin : done;
-        TRY(run_section(call, section, first, seconds));
-        TRY(exec_check_words(call->error));
-    }
-    return SOL_OK;
+    TRY(binding_walk(call->binding, done, visit_step, &(struct timed_call){call, seconds}));
+    return exec_check_words(call->error);
 }
 
 static enum sol_status begin_call(struct call *call, const struct request *r) {
@@ -238,7 +224,7 @@ static enum sol_status run_first_step(const struct sol_program *program, struct 
     }
     struct job job;
     const struct micro_batch whole = {0, &call->binding->full};
-    init_job(&job, call, call->binding->step[0], 0, &whole);
+    init_job(&job, call, 0, &whole);
     int64_t n = whole.bound->n_tasks[0];
     pool_run_speculative(run_guard, guard, n, max_i64(1, n / (4 * call->n_threads)), run_tasks,
                          &job);

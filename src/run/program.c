@@ -1,11 +1,11 @@
 /*
  * Programs: allocation, reference counts, and the functions of the run API that describe a program.
  */
-#include "run/request.h"
 #include "run/program.h"
 
 #include "run/bind.h"
 #include "run/pool.h"
+#include "run/request.h"
 
 #include <sol/sol.h>
 #include <string.h>
@@ -28,6 +28,7 @@ void sol_program_release(struct sol_program *program) {
         next = b->next;
         binding_free(b);
     }
+    if (program->runner) program->runner->release(program);
     if (program->code) program->release_code(program->code);
     if (program->hosts) program->release_hosts(program->hosts);
     lock_fini(&program->lock);

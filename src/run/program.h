@@ -167,18 +167,31 @@ struct binding {
     int n_users;                     /* calls in flight */
 };
 
+/* How programs of far devices run (far.c); those of the host run by exec.c. A table, so that deployed libraries, which contain the rest,
+ * do not contain it. */
+struct request;
+struct runner {
+    enum sol_status (*run)(const struct request *request, double *seconds);
+    enum sol_status (*alloc)(struct sol_weights *weights); /* memory of packed parameters */
+    enum sol_status (*pack)(const struct sol_weights *weights, enum phase phase);
+    void (*free)(struct sol_weights *weights);
+    void (*release)(const struct sol_program *program);
+};
+
 struct sol_program {
     atomic_int n_refs;
     struct arena arena;
     const char *name;
     int n_symbols, n_inputs, n_params, n_outputs;
     struct sol_port *input, *param, *output;
-    struct size (*output_dim)[SOL_MAX_RANK];
+    struct size (*input_dim)[SOL_MAX_RANK], (*output_dim)[SOL_MAX_RANK];
     struct formulas formulas;
     struct step_list phase[N_PHASES];
     int n_packed, n_saved, n_constants;
     struct slot *packed, *saved;
     struct constant *constant;
+    const struct runner *runner; /* NULL: the host */
+    struct far_program *far;     /* far.h; NULL: the host */
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */
     void (*release_code)(void *code); /* set if `code` is */
     void *
@@ -200,6 +213,7 @@ struct sol_weights {
     const void **param; /* the caller's pointers, for parameters that are used in place */
     struct packs
         packed; /* by slot; immutable between the phases of prepack and sol_weights_update */
+    struct far_weights *far; /* far.h; NULL: `packed` is in the host's memory */
     /* Has PREPACK_BACKWARD run? The program's lock guards it. While it runs: -1 - the number of the process (lock.h). */
     int has_backward;
 };
@@ -240,6 +254,7 @@ struct kernel {
     void (*interpret)(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
                       int64_t begin, int64_t end);
     const void *code;
+    const struct far_kernel *far; /* its code on a far device */
     const char *symbol, *text; /* the function's name, and its C text without headers or NULL */
 };
 void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,

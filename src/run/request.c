@@ -77,8 +77,9 @@ enum sol_status request_check(const struct request *r) {
 /* ---- Runs ---- */
 
 static enum sol_status run_steps(const struct request *r, double *seconds) {
+    const struct runner *runner = r->program->runner;
     TRY(request_check(r));
-    return exec_run(r, seconds);
+    return runner ? runner->run(r, seconds) : exec_run(r, seconds);
 }
 
 /* SOL_DEBUG=time: prints one line per step and call. */
@@ -182,7 +183,8 @@ enum sol_status sol_program_run_speculative(bool (*ask)(void *user), void *user,
                                             const int64_t *symbols, const void *const *inputs,
                                             void *const *outputs) {
     const struct request r = {program, weights, FORWARD, symbols, inputs, NULL, NULL};
-    if (program->is_timed || program->phase[BACKWARD].n || request_is_empty(program, symbols))
+    if (program->is_timed || program->runner || program->phase[BACKWARD].n ||
+        request_is_empty(program, symbols))
         return ask(user) ? sol_program_run(program, weights, symbols, inputs, outputs) : SOL_OK;
     return exec_run_speculative(ask, user, &r, outputs);
 }

@@ -8,8 +8,8 @@
  *
  * Invariant: weights that calls may read do not change. The packs of BACKWARD are filled before the first call reads them.
  */
-#include "run/request.h"
 #include "run/program.h"
+#include "run/request.h"
 
 #include <string.h>
 
@@ -43,17 +43,35 @@ static void set_params(struct sol_weights *w, const void *const *params) {
     if (n) memcpy(w->param, params, n * sizeof *params);
 }
 
+/* On the program's device. */
+static enum sol_status alloc_packed(struct sol_weights *w, const struct sol_program *program) {
+    if (program->runner) return program->runner->alloc(w);
+    const size_t size = weights_place(program, w->packed.offset);
+    if (packs_alloc(&w->packed)) return SOL_OK;
+    return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
+}
+
+static void free_packed(struct sol_weights *w) {
+    if (w->program->runner) w->program->runner->free(w);
+    else packs_release(&w->packed);
+}
+
+static enum sol_status pack(const struct sol_weights *w, enum phase phase) {
+    const struct runner *runner = w->program->runner;
+    return runner ? runner->pack(w, phase) : exec_prepack(w, phase);
+}
+
 static enum sol_status alloc_weights(const struct sol_program *program, const void *const *params,
                                      struct sol_weights **out) {
     struct sol_weights *w = alloc_tables(program);
     if (!w) return fail(SOL_ENOMEM, "no memory for weights");
-    const size_t size = weights_place(program, w->packed.offset);
-    if (!packs_alloc(&w->packed)) {
+    w->program = program;
+    enum sol_status status = alloc_packed(w, program);
+    if (status) {
         mem_free(w);
-        return fail(SOL_ENOMEM, "no memory for %zu bytes of packed weights", size);
+        return status;
     }
     atomic_init(&w->n_refs, 1);
-    w->program = program;
     set_params(w, params);
     sol_program_retain((struct sol_program *)(uintptr_t)program);
     *out = w;
@@ -70,8 +88,8 @@ enum sol_status sol_weights_new(const struct sol_program *program, const void *c
     TRY(check_params(program, params));
     struct sol_weights *w = NULL;
     TRY(alloc_weights(program, params, &w));
-    enum sol_status status = exec_prepack(w, PREPACK);
-    if (!status && !program->phase[BACKWARD].n) packs_deduplicate(&w->packed);
+    enum sol_status status = pack(w, PREPACK);
+    if (!status && !program->runner && !program->phase[BACKWARD].n) packs_deduplicate(&w->packed);
     if (status) sol_weights_release(w);
     else *out = w;
     return status;
@@ -83,13 +101,13 @@ enum sol_status sol_weights_new(const struct sol_program *program, const void *c
 static enum sol_status refill(struct sol_weights *w, const void *const *params) {
     set_params(w, params);
     w->has_backward = false;
-    return exec_prepack(w, PREPACK);
+    return pack(w, PREPACK);
 }
 
 enum sol_status sol_weights_update(struct sol_weights **weights, const void *const *params) {
     struct sol_weights *old = *weights;
     TRY(check_params(old->program, params));
-    if (atomic_load(&old->n_refs) > 1 || !packs_claim(&old->packed)) {
+    if (atomic_load(&old->n_refs) > 1 || (!old->far && !packs_claim(&old->packed))) {
         TRY(sol_weights_new(old->program, params, weights));
         sol_weights_release(old);
         return SOL_OK;
@@ -117,7 +135,7 @@ static bool begin_packing(struct sol_weights *w, struct lock *lock) {
 enum sol_status weights_pack_backward(struct sol_weights *w) {
     struct sol_program *program = (struct sol_program *)(uintptr_t)w->program;
     if (!program->phase[PREPACK_BACKWARD].n || !begin_packing(w, &program->lock)) return SOL_OK;
-    enum sol_status status = exec_prepack(w, PREPACK_BACKWARD);
+    enum sol_status status = pack(w, PREPACK_BACKWARD);
     lock_acquire(&program->lock);
     w->has_backward = !status;
     lock_release(&program->lock);
@@ -128,7 +146,7 @@ void sol_weights_retain(struct sol_weights *weights) { atomic_fetch_add(&weights
 
 void sol_weights_release(struct sol_weights *weights) {
     if (!weights || atomic_fetch_sub(&weights->n_refs, 1) > 1) return;
-    packs_release(&weights->packed);
+    free_packed(weights);
     sol_program_release((struct sol_program *)(uintptr_t)weights->program);
     mem_free(weights);
 }

@@ -1,0 +1,136 @@
+/*
+ * Far devices at run time: devices that are open, and what programs and weights have there.
+ *
+ *   program, weights -> far.c: an open device, code and constants in it, memory of weights
+ *   request          -> far_call.c: copies of inputs -> a launch per step -> copies of outputs
+ *   both             -> queue.c: one order of commands -> struct target (target.h)
+ *
+ * Invariant: whoever uses a device holds a reference to it (far_open); the last one closes it.
+ */
+#ifndef SOL_FAR_H
+#define SOL_FAR_H
+
+#include "run/request.h"
+#include "run/target.h"
+
+/* The memory that users have allocated, by address: buffer.c. */
+struct buffer {
+    sol_ptr at;
+    size_t size;
+};
+struct buffers {
+    struct lock lock;
+    int n, capacity;
+    struct buffer *buffer;
+};
+
+/* An open device. */
+struct far_device {
+    const struct target *target;
+    int number;
+    void *context;
+    int n_users; /* guarded by the lock of the list */
+    struct far_device *next;
+    struct buffers buffers;
+    struct lock lock;        /* guards what follows */
+    struct sol_queue *idle;  /* for calls with the host's memory */
+    struct far_block *saved; /* far_saved.c */
+};
+
+/* A kernel of a program: the file that the device's compiler wrote. */
+struct far_kernel {
+    const void *image;
+    size_t size;
+    const char *symbol;
+    uint64_t code; /* in the open device */
+};
+
+/* The part of a program that only far devices need. In the program's arena; the device's link makes it. */
+struct far_program {
+    const struct target *target;
+    int number;
+    int n_kernels;
+    struct far_kernel *kernel;
+    /* From here on set by the first use. state: 1: loaded; while a thread loads: -1 - the number of the process (lock.h); guarded by the
+     * program's lock. */
+    int state;
+    struct far_device *device;
+    sol_ptr constants;
+    size_t *constant_offset;
+};
+
+/* The part of weights that only far devices need: copies of the parameters that steps read, and the packed ones. */
+struct far_weights {
+    sol_ptr packed, params;
+    size_t *param_offset; /* by parameter; SIZE_MAX: no step reads it */
+};
+
+/* ---- far.c ---- */
+
+enum sol_status far_open(const struct target *target, int number, struct far_device **out);
+void far_close(struct far_device *device);
+/* Makes a program run on `target`. `kernel` is in the program's arena. */
+enum sol_status far_attach(struct sol_program *program, const struct target *target, int number,
+                           int n_kernels, struct far_kernel *kernel);
+/* Opens the program's device and loads its code, unless that has been done. */
+enum sol_status far_load(struct sol_program *program);
+/* Bytes of an input or output for these values of all symbols. */
+size_t far_port_size(const struct sol_program *program, bool is_output, int i,
+                     const int64_t *symbols);
+
+/* Copies the parameters that steps read, or only those that calls update, to the device or back. */
+enum sol_status far_copy_params(const struct sol_weights *weights, struct sol_queue *queue,
+                                enum transfer_kind kind, bool only_updated);
+
+/* ---- far_saved.c ---- */
+
+/* Memory of `size` bytes for what the host's address `name` stands for: the same one as before, if there is one. */
+enum sol_status far_saved(struct far_device *device, struct sol_queue *queue, const void *name,
+                          size_t size, sol_ptr *out);
+void far_saved_free(struct far_device *device, const void *name);
+/* Forgets all blocks, when the device is closed. */
+void far_saved_drop(struct far_device *device);
+
+/* ---- far_call.c ---- */
+
+/* Runs a request with the host's memory; returns when it is done. seconds: as exec_run. */
+enum sol_status far_run(const struct request *request, double *seconds);
+enum sol_status far_pack(const struct sol_weights *weights, enum phase phase);
+
+/* ---- queue.c ---- */
+
+/* A queue of an open device. */
+enum sol_status queue_new(const struct target *target, int number, struct sol_queue **out);
+/* One for a call with the host's memory; put it back after queue_wait. */
+enum sol_status queue_take(struct far_device *device, struct sol_queue **out);
+void queue_put_back(struct sol_queue *queue);
+struct far_device *queue_device(const struct sol_queue *queue);
+/* Adds a command behind those that the queue has so far. */
+enum sol_status queue_launch(struct sol_queue *queue, const struct launch *launch);
+enum sol_status queue_copy(struct sol_queue *queue, const struct transfer *transfer);
+enum sol_status queue_alloc(struct sol_queue *queue, size_t size, sol_ptr *out);
+enum sol_status queue_dealloc(struct sol_queue *queue, sol_ptr at);
+enum sol_status queue_wait(struct sol_queue *queue);
+/* Memory of at least `size` bytes that the queue's calls use one after the other. */
+enum sol_status queue_arena(struct sol_queue *queue, size_t size, sol_ptr *out);
+sol_ptr queue_error_words(const struct sol_queue *queue);
+/* The next queue_wait reads the error words. */
+void queue_may_fail(struct sol_queue *queue);
+/* Keeps the weights until the queue's commands so far are done. */
+enum sol_status queue_keep(struct sol_queue *queue, struct sol_weights *weights);
+/* Room for n pointers of a launch; NULL: out of memory. */
+/* Frees the queues that no call uses. */
+void queue_drop_idle(struct far_device *device);
+sol_ptr *queue_pointers(struct sol_queue *queue, int n);
+
+/* ---- buffer.c ---- */
+
+void buffers_init(struct buffers *buffers);
+void buffers_fini(struct buffers *buffers);
+bool buffers_add(struct buffers *buffers, sol_ptr at, size_t size);
+/* False: no allocation begins there. */
+bool buffers_remove(struct buffers *buffers, sol_ptr at);
+/* EINVAL unless the `size` bytes from `at` on are in one allocation. `what` begins the message. */
+enum sol_status buffers_check(struct buffers *buffers, const char *what, sol_ptr at, size_t size);
+
+#endif

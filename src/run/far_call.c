@@ -1,0 +1,314 @@
+/*
+ * Calls of a far device: a launch for each step, in one queue.
+ *
+ *   sol_program_run -> far_run: copies inputs -> launch_steps -> copies outputs -> waits
+ *   sol_weights_new -> far_pack: copies parameters -> launch_steps
+ *   sol_program_enqueue: launch_steps with memory of the device
+ *
+ * The memory of a call, for intermediate values, inputs and outputs, is the queue's, as its calls run one after the other. What a forward
+ * call saves for a backward call stays on the device: the caller's memory only names it.
+ */
+#include "run/bind.h"
+#include "run/far.h"
+#include "run/host.h"
+
+#include <string.h>
+
+/* Addresses of all buffers of one call, on the device. */
+struct far_call {
+    const struct sol_program *program;
+    const struct sol_weights *weights;
+    struct sol_queue *queue;
+    struct binding *binding;
+    const sol_ptr *input, *output;
+    sol_ptr arena, saved;
+    double *seconds; /* by step; NULL: not measured */
+};
+
+static sol_ptr resolve(const struct far_call *c, const struct buffer_ref *ref) {
+    const struct far_weights *w = c->weights->far;
+    switch (ref->kind) {
+    case BUFFER_INPUT: return c->input[ref->index];
+    case BUFFER_OUTPUT: return c->output[ref->index];
+    case BUFFER_PARAM: return w->params + w->param_offset[ref->index];
+    case BUFFER_PACKED: return w->packed + c->weights->packed.offset[ref->index];
+    case BUFFER_ARENA: return c->arena;
+    case BUFFER_SAVED: return c->saved;
+    case BUFFER_CONSTANT:
+        return c->program->far->constants + c->program->far->constant_offset[ref->index];
+    case BUFFER_ERROR: return queue_error_words(c->queue);
+    case BUFFER_NONE: break;
+    }
+    return 0;
+}
+
+static void resolve_all(const struct far_call *c, int i, const struct micro_batch *micro_batch,
+                        sol_ptr *ptr) {
+    const struct binding *b = c->binding;
+    const struct step *step = b->step[i];
+    for (int p = 0; p < step->n_ptr; p++) {
+        const int64_t offset = b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p];
+        ptr[p] = resolve(c, &step->ptr[p]);
+        if (ptr[p]) ptr[p] += (uint64_t)offset;
+        if (step->ptr[p].kind == BUFFER_ERROR) queue_may_fail(c->queue);
+    }
+}
+
+/* ---- Steps ---- */
+
+static enum sol_status launch_step(struct far_call *c, int i,
+                                   const struct micro_batch *micro_batch) {
+    const struct step *step = c->binding->step[i];
+    const struct kernel *kernel = step->data;
+    sol_ptr *ptr = queue_pointers(c->queue, step->n_ptr);
+    if (!ptr && step->n_ptr) return fail(SOL_ENOMEM, "no memory for a launch");
+    resolve_all(c, i, micro_batch, ptr);
+    return queue_launch(c->queue, &(struct launch){.kind = LAUNCH_KERNEL,
+                                                   .name = step->layers,
+                                                   .code = kernel->far->code,
+                                                   .n_tasks = micro_batch->bound->n_tasks[i],
+                                                   .n_ptr = step->n_ptr,
+                                                   .ptr = ptr,
+                                                   .n_arg = step->n_arg,
+                                                   .arg = micro_batch->bound->arg[i],
+                                                   .scratch = step->scratch_size});
+}
+
+/* The bytes of each tensor of a host node, and their sum, with 64 bytes for each. */
+static size_t measure(const struct host_step *host, const int64_t *arg, size_t *size) {
+    const int64_t *dim = arg + host->n_symbols;
+    size_t sum = 0;
+    for (int i = 0; i < host->n_in + host->n_out; i++) {
+        size[i] = (size_t)size_element(host->tensor[i].dtype);
+        for (int d = 0; d < host->tensor[i].rank; d++) size[i] *= (size_t)*dim++;
+        sum += (size_t)round_up((int64_t)size[i], 64) + 64;
+    }
+    return sum;
+}
+
+/* Copies the inputs of a host node to memory of the host, or its outputs from there. */
+static enum sol_status copy_tensors(struct far_call *c, bool to_host, int begin, int end,
+                                    const sol_ptr *device, void *const *host, const size_t *size) {
+    for (int i = begin; i < end; i++)
+        TRY(queue_copy(c->queue, &(struct transfer){.kind = to_host ? TRANSFER_TO_HOST
+                                                                    : TRANSFER_TO_DEVICE,
+                                                    .to = to_host ? 0 : device[i],
+                                                    .from = to_host ? device[i] : 0,
+                                                    .host = host[i],
+                                                    .size = size[i]}));
+    return queue_wait(c->queue);
+}
+
+static enum sol_status run_on_host(const struct step *step, void *const *host, const int64_t *arg,
+                                   int64_t n_tasks) {
+    void *scratch = mem_alloc(step->scratch_size + 1, 64);
+    if (!scratch) return fail(SOL_ENOMEM, "%s: no memory for a function of the host", step->name);
+    step->kind->run(step, host, arg, scratch, 0, n_tasks);
+    mem_free(scratch);
+    const enum sol_status status = exec_take_failure();
+    return status;
+}
+
+/* `memory` has room for all tensors of the node and their addresses. */
+static enum sol_status run_node(struct far_call *c, int i, const struct micro_batch *micro_batch,
+                                char *memory) {
+    const struct step *step = c->binding->step[i];
+    const struct host_step *host = step->data;
+    const int n = host->n_in + host->n_out;
+    size_t *size = (size_t *)(void *)memory;
+    void **at = (void **)(void *)(size + n);
+    sol_ptr *device = (sol_ptr *)(void *)(at + n);
+    const int64_t *arg = micro_batch->bound->arg[i];
+    (void)measure(host, arg, size);
+    memory += round_up((int64_t)((size_t)n * (sizeof *size + sizeof *at + sizeof *device)), 64);
+    for (int k = 0; k < n; k++) {
+        at[k] = memory;
+        memory += round_up((int64_t)size[k], 64) + 64;
+    }
+    resolve_all(c, i, micro_batch, device);
+    TRY(copy_tensors(c, true, 0, host->n_in, device, at, size));
+    TRY(run_on_host(step, at, arg, micro_batch->bound->n_tasks[i]));
+    return copy_tensors(c, false, host->n_in, n, device, at, size);
+}
+
+/* A function of the host, in the middle of a call: its tensors are copied there and back. */
+static enum sol_status call_host(struct far_call *c, int i, const struct micro_batch *micro_batch) {
+    const struct host_step *host = c->binding->step[i]->data;
+    const size_t n = (size_t)(host->n_in + host->n_out);
+    size_t *size = mem_alloc((n + 1) * sizeof *size, 16);
+    const size_t tables = n * (sizeof(size_t) + sizeof(void *) + sizeof(sol_ptr)) + 128;
+    char *memory =
+        size ? mem_alloc(measure(host, micro_batch->bound->arg[i], size) + tables, 64) : NULL;
+    enum sol_status status = memory ? run_node(c, i, micro_batch, memory)
+                                    : fail(SOL_ENOMEM, "no memory for a function of the host");
+    mem_free(size);
+    mem_free(memory);
+    return status;
+}
+
+static enum sol_status run_step(void *user, int i, const struct micro_batch *micro_batch) {
+    struct far_call *c = user;
+    const struct step *step = c->binding->step[i];
+    const double start = c->seconds ? os_now() : 0;
+    if (!micro_batch->bound->n_tasks[i]) return SOL_OK;
+    if (step->kind == &step_kernel) TRY(launch_step(c, i, micro_batch));
+    else TRY(call_host(c, i, micro_batch));
+    if (!c->seconds) return SOL_OK;
+    TRY(queue_wait(c->queue));
+    c->seconds[i] += os_now() - start;
+    return SOL_OK;
+}
+
+/* ---- Packing ---- */
+
+static enum sol_status pack_on(struct far_call *c, enum phase phase) {
+    if (phase == PREPACK) TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_DEVICE, false));
+    TRY(queue_arena(c->queue, c->binding->arena_size, &c->arena));
+    TRY(binding_walk(c->binding, 0, run_step, c));
+    return queue_wait(c->queue);
+}
+
+enum sol_status far_pack(const struct sol_weights *w, enum phase phase) {
+    struct far_call c = {.program = w->program, .weights = w};
+    TRY(binding_new(w->program, phase, NULL, &c.binding));
+    enum sol_status status = queue_take(w->program->far->device, &c.queue);
+    if (!status) {
+        status = pack_on(&c, phase);
+        queue_put_back(c.queue);
+    }
+    binding_free(c.binding);
+    return status;
+}
+
+/* ---- Calls with the host's memory ---- */
+
+/* Where the inputs and outputs lie on the device: behind the intermediate values. NULL: a port that the call does not use. */
+struct staged {
+    sol_ptr *input, *output;
+    size_t *input_size, *output_size;
+    size_t size; /* of all memory of the call */
+};
+
+static void place_port(const struct request *r, struct staged *s, const int64_t *symbol,
+                       bool is_output, int i) {
+    const struct sol_port *port = is_output ? &r->program->output[i] : &r->program->input[i];
+    const bool used = request_has_port(port, r->phase) &&
+                      (is_output ? (const void *)r->outputs[i] : r->inputs[i]);
+    const size_t size = used ? far_port_size(r->program, is_output, i, symbol) : 0;
+    (is_output ? s->output : s->input)[i] = s->size;
+    (is_output ? s->output_size : s->input_size)[i] = size;
+    s->size += (size_t)round_up((int64_t)size, 64);
+}
+
+static enum sol_status copy_port(struct far_call *c, const struct request *r,
+                                 const struct staged *s, bool is_output, int i) {
+    if (is_output)
+        return queue_copy(c->queue, &(struct transfer){.kind = TRANSFER_TO_HOST,
+                                                       .from = s->output[i],
+                                                       .host = r->outputs[i],
+                                                       .size = s->output_size[i]});
+    return queue_copy(c->queue, &(struct transfer){.kind = TRANSFER_TO_DEVICE,
+                                                   .to = s->input[i],
+                                                   .host = (void *)(uintptr_t)r->inputs[i],
+                                                   .size = s->input_size[i]});
+}
+
+/* Memory on the device for what the caller's `saved` names. */
+static enum sol_status find_saved(struct far_call *c, const struct request *r) {
+    size_t size = 0;
+    if (!r->saved) return SOL_OK;
+    TRY(sol_program_saved_size(r->program, r->symbols, &size));
+    return size ? far_saved(queue_device(c->queue), c->queue, r->saved, size, &c->saved) : SOL_OK;
+}
+
+static enum sol_status run_staged(struct far_call *c, const struct request *r, struct staged *s) {
+    const struct sol_program *p = r->program;
+    sol_ptr base;
+    for (int i = 0; i < p->n_inputs; i++) place_port(r, s, c->binding->symbol, false, i);
+    for (int i = 0; i < p->n_outputs; i++) place_port(r, s, c->binding->symbol, true, i);
+    TRY(queue_arena(c->queue, s->size, &base));
+    TRY(find_saved(c, r));
+    c->arena = base, c->input = s->input, c->output = s->output;
+    for (int i = 0; i < p->n_inputs; i++) s->input[i] += base;
+    for (int i = 0; i < p->n_outputs; i++) s->output[i] += base;
+    for (int i = 0; i < p->n_inputs; i++) TRY(copy_port(c, r, s, false, i));
+    TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_DEVICE, true));
+    TRY(binding_walk(c->binding, 0, run_step, c));
+    TRY(queue_wait(c->queue)); /* if it failed, outputs and parameters stay as they are */
+    for (int i = 0; i < p->n_outputs; i++) TRY(copy_port(c, r, s, true, i));
+    if (r->phase == FORWARD) TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_HOST, true));
+    return queue_wait(c->queue);
+}
+
+static enum sol_status stage(struct far_call *c, const struct request *r) {
+    const size_t n = (size_t)(r->program->n_inputs + r->program->n_outputs);
+    sol_ptr *at = mem_alloc((n + 1) * (sizeof *at + sizeof(size_t)), 16);
+    if (!at) return fail(SOL_ENOMEM, "no memory for a call");
+    struct staged s = {.input = at,
+                       .output = at + r->program->n_inputs,
+                       .input_size = (size_t *)(void *)(at + n),
+                       .output_size = (size_t *)(void *)(at + n) + r->program->n_inputs,
+                       .size = (size_t)round_up((int64_t)c->binding->arena_size, 64)};
+    enum sol_status status = run_staged(c, r, &s);
+    if (status) (void)queue_wait(c->queue); /* copies from the caller's memory may be running */
+    mem_free(at);
+    return status;
+}
+
+enum sol_status far_run(const struct request *r, double *seconds) {
+    struct sol_program *p = (struct sol_program *)(uintptr_t)r->program;
+    struct far_call c = {.program = p, .weights = r->weights, .seconds = seconds};
+    TRY(program_acquire(p, r->phase, r->symbols, 0, &c.binding, NULL));
+    enum sol_status status = queue_take(p->far->device, &c.queue);
+    if (!status) {
+        status = stage(&c, r);
+        queue_put_back(c.queue);
+    }
+    program_give_back(p, c.binding, NULL);
+    return status;
+}
+
+/* ---- Calls with the device's memory ---- */
+
+static enum sol_status check_port(const struct far_call *c, bool is_output, int i, sol_ptr at) {
+    const struct sol_port *port = is_output ? &c->program->output[i] : &c->program->input[i];
+    const size_t size = far_port_size(c->program, is_output, i, c->binding->symbol);
+    if (!size) return SOL_OK;
+    enum sol_status status = buffers_check(&queue_device(c->queue)->buffers, port->name, at, size);
+    if (status) fail_prefix(is_output ? "output " : "input ");
+    return status;
+}
+
+static enum sol_status enqueue(struct far_call *c, struct sol_weights *weights) {
+    for (int i = 0; i < c->program->n_inputs; i++) TRY(check_port(c, false, i, c->input[i]));
+    for (int i = 0; i < c->program->n_outputs; i++) TRY(check_port(c, true, i, c->output[i]));
+    TRY(queue_keep(c->queue, weights));
+    TRY(queue_arena(c->queue, c->binding->arena_size, &c->arena));
+    return binding_walk(c->binding, 0, run_step, c);
+}
+
+static enum sol_status check_enqueue(const struct sol_program *p, const struct sol_queue *q) {
+    const struct far_device *d = queue_device(q);
+    if (p->phase[BACKWARD].n)
+        return fail(SOL_EUNSUPPORTED, "a network with a backward part cannot be enqueued yet");
+    if (p->far && p->far->device == d) return SOL_OK;
+    return fail(SOL_EINVAL, "the program was not compiled for the queue's device, %s %d",
+                d->target->name, d->number);
+}
+
+enum sol_status sol_program_enqueue(const struct sol_program *program, struct sol_weights *weights,
+                                    struct sol_queue *queue, const int64_t *symbols,
+                                    const sol_ptr *inputs, const sol_ptr *outputs) {
+    struct sol_program *p = (struct sol_program *)(uintptr_t)program;
+    struct far_call c = {.program = p,
+                         .weights = weights,
+                         .queue = queue,
+                         .input = inputs,
+                         .output = outputs};
+    TRY(check_enqueue(p, queue));
+    TRY(request_check_symbols(p, symbols));
+    TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));
+    enum sol_status status = enqueue(&c, weights);
+    program_give_back(p, c.binding, NULL);
+    return status;
+}
