@@ -182,6 +182,7 @@ SOL_API SOL_CHECKED enum sol_status sol_model_parse(const char *text, struct sol
 
 struct sol_options {
     const char *device; /* "x86", "ref", ...; NULL: the best one available */
+    int device_number;  /* of devices of which there may be several: 0, 1, .. */
     int64_t batch_hint; /* typical value of the first symbol, for the cost model; 0 means 1 */
     /* typical values of the first n_hints symbols, in their order; 0: unknown. hints[0] is not used */
     int n_hints;

@@ -13,6 +13,7 @@
 #include "dfp/step.h"
 #include "jit/jit.h"
 #include "plan/build.h"
+#include "run/target.h"
 
 struct device {
     const char *name, *what;
@@ -30,6 +31,7 @@ struct device {
     plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */
+    const struct target *target; /* of a far device: its run-time half; NULL: the host */
     /* Alternative to all of the above except `unavailable`: emits steps for the user's model, not optimized. */
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
@@ -53,5 +55,8 @@ void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
  * interpreted, and the log says so. Fails only with ENOMEM. */
 enum sol_status device_link(struct build *build, const struct jit_loader *loader,
                             const char *flags);
+/* The same for a far device: the program keeps the files that the compiler wrote, and runs on `target`. Without a compiler it fails. */
+enum sol_status device_link_far(struct build *build, const struct target *target,
+                                const char *flags);
 
 #endif

@@ -7,6 +7,7 @@
  * The queue is build->device.
  */
 #include "device/device.h"
+#include "run/far.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -99,23 +100,90 @@ static void report_effort(int n, const struct jit_stats *stats) {
             n, stats->n_compiled, stats->n_quick, stats->processor_s, stats->longest_s);
 }
 
-enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
+/* Compiles what is queued. */
+static enum sol_status build_module(struct build *b, const struct jit_loader *loader,
+                                    const char *flags, struct jit_module **module) {
     struct kernel_queue *queue = b->device;
-    if (!queue || b->options->keep_source) return SOL_OK;
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
     for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i]);
-    struct jit_module *module = NULL;
     struct jit_stats stats = {0};
     enum sol_status status =
-        jit_build(loader, flags, texts, queue->texts.n, b->options->debug, &module, &stats);
+        jit_build(loader, flags, texts, queue->texts.n, b->options->debug, module, &stats);
     b->program->n_compiled = stats.n_compiled;
     b->program->compiler_s = stats.processor_s;
     report_effort(queue->texts.n, &stats);
+    if (status) return status;
+    b->program->code = *module;
+    b->program->release_code = release_module;
+    return SOL_OK;
+}
+
+enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
+    struct jit_module *module = NULL;
+    if (!b->device || b->options->keep_source) return SOL_OK;
+    enum sol_status status = build_module(b, loader, flags, &module);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead();
-    b->program->code = module;
-    b->program->release_code = release_module;
     resolve_kernels(b, module);
     return SOL_OK;
+}
+
+/* ---- Far devices ---- */
+
+/* The content of a file that the device's compiler wrote. */
+struct image {
+    size_t size;
+    char bytes[];
+};
+
+static void *read_image(FILE *file) {
+    struct stat at;
+    if (fstat(fileno(file), &at)) return NULL;
+    struct image *image = mem_alloc(sizeof *image + (size_t)at.st_size, 16);
+    if (!image) return NULL;
+    image->size = fread(image->bytes, 1, (size_t)at.st_size, file);
+    return image;
+}
+
+static void *open_image(const char *path) {
+    FILE *file = fopen(path, "re");
+    void *image = file ? read_image(file) : NULL;
+    if (file) fclose(file);
+    if (!image) (void)fail(SOL_EDEVICE, "cannot read %s", path);
+    return image;
+}
+
+/* Only the device can look into it. */
+static void *find_nothing(void *image, const char *symbol) {
+    (void)image, (void)symbol;
+    return NULL;
+}
+
+static const struct jit_loader images = {
+    .open = open_image, .find = find_nothing, .close = mem_free};
+
+static struct far_kernel *list_images(struct build *b, const struct jit_module *module) {
+    struct kernel_queue *queue = b->device;
+    struct far_kernel *all = ARENA_ARRAY(b->keep, struct far_kernel, queue->texts.n);
+    for (int i = 0; i < queue->texts.n; i++) {
+        const struct queued_text *w = &queue->texts.at[i];
+        const struct image *image = jit_object(module, i);
+        all[i] = (struct far_kernel){
+            .image = image->bytes, .size = image->size, .symbol = dfp_symbol(b->keep, w->text)};
+        for (int k = 0; k < w->kernels.n; k++) w->kernels.at[k]->far = &all[i];
+    }
+    return all;
+}
+
+enum sol_status device_link_far(struct build *b, const struct target *target, const char *flags) {
+    struct kernel_queue *queue = b->device;
+    struct jit_module *module = NULL;
+    struct far_kernel *all = NULL;
+    if (queue) {
+        TRY(build_module(b, &images, flags, &module));
+        all = list_images(b, module);
+    }
+    return far_attach(b->program, target, b->options->device_number, b->constants.n,
+                      queue ? queue->texts.n : 0, all);
 }

@@ -65,13 +65,16 @@ struct far_weights {
     size_t *param_offset; /* by parameter; SIZE_MAX: no step reads it */
 };
 
+/* host_target.c: the host's own memory, for queues on its devices. */
+extern const struct target host_target;
+
 /* ---- far.c ---- */
 
 enum sol_status far_open(const struct target *target, int number, struct far_device **out);
 void far_close(struct far_device *device);
-/* Makes a program run on `target`. `kernel` is in the program's arena. */
+/* Makes a program with so many constants run on `target`. `kernel` is in the program's arena. */
 enum sol_status far_attach(struct sol_program *program, const struct target *target, int number,
-                           int n_kernels, struct far_kernel *kernel);
+                           int n_constants, int n_kernels, struct far_kernel *kernel);
 /* Opens the program's device and loads its code, unless that has been done. */
 enum sol_status far_load(struct sol_program *program);
 /* Bytes of an input or output for these values of all symbols. */

@@ -279,19 +279,36 @@ static enum sol_status check_port(const struct far_call *c, bool is_output, int 
     return status;
 }
 
-static enum sol_status enqueue(struct far_call *c, struct sol_weights *weights) {
+static enum sol_status check_ports(const struct far_call *c) {
     for (int i = 0; i < c->program->n_inputs; i++) TRY(check_port(c, false, i, c->input[i]));
     for (int i = 0; i < c->program->n_outputs; i++) TRY(check_port(c, true, i, c->output[i]));
+    return SOL_OK;
+}
+
+static enum sol_status enqueue(struct far_call *c, struct sol_weights *weights) {
     TRY(queue_keep(c->queue, weights));
     TRY(queue_arena(c->queue, c->binding->arena_size, &c->arena));
     return binding_walk(c->binding, 0, run_step, c);
+}
+
+/* A program of the host runs at once. */
+static enum sol_status run_on_queue(const struct far_call *c, const int64_t *symbols) {
+    const int n_in = c->program->n_inputs, n_out = c->program->n_outputs;
+    void **at = mem_alloc(sizeof *at * (size_t)(n_in + n_out + 1), 16);
+    if (!at) return fail(SOL_ENOMEM, "no memory for a call");
+    for (int i = 0; i < n_in; i++) at[i] = (void *)(uintptr_t)c->input[i];
+    for (int i = 0; i < n_out; i++) at[n_in + i] = (void *)(uintptr_t)c->output[i];
+    enum sol_status status =
+        sol_program_run(c->program, c->weights, symbols, (const void *const *)at, at + n_in);
+    mem_free(at);
+    return status;
 }
 
 static enum sol_status check_enqueue(const struct sol_program *p, const struct sol_queue *q) {
     const struct far_device *d = queue_device(q);
     if (p->phase[BACKWARD].n)
         return fail(SOL_EUNSUPPORTED, "a network with a backward part cannot be enqueued yet");
-    if (p->far && p->far->device == d) return SOL_OK;
+    if (p->far ? p->far->device == d : d->target == &host_target) return SOL_OK;
     return fail(SOL_EINVAL, "the program was not compiled for the queue's device, %s %d",
                 d->target->name, d->number);
 }
@@ -308,7 +325,8 @@ enum sol_status sol_program_enqueue(const struct sol_program *program, struct so
     TRY(check_enqueue(p, queue));
     TRY(request_check_symbols(p, symbols));
     TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));
-    enum sol_status status = enqueue(&c, weights);
+    enum sol_status status = check_ports(&c);
+    if (!status) status = p->far ? enqueue(&c, weights) : run_on_queue(&c, symbols);
     program_give_back(p, c.binding, NULL);
     return status;
 }
