@@ -148,6 +148,7 @@ struct sol_program {
     struct size (*output_dim)[SOL_MAX_RANK];
     struct formulas formulas;
     struct step_list phase[N_PHASES];
+    int64_t portion_cache; /* of the device, for which bindings divide the batch: micro_batch.h */
     int n_packed, n_saved;
     struct slot *packed, *saved;
     void *code; /* loaded machine code, which the program releases by `release_code`; NULL: none */

@@ -4,12 +4,22 @@
 
 #include "check.h"
 
-#include "dfp/dfp.h"
+#include "dfp/dialect.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
 
 typedef void kernel_function(void *const *, const int64_t *, char *, int64_t, int64_t);
+
+/* Vectors of so many floats, as a CPU has them; 1: none. */
+static inline struct device_caps compiled_caps(int lanes) {
+    return (struct device_caps){.block = lanes,
+                                .vector = lanes,
+                                .judged_vector = 16,
+                                .scratch_max = 128 << 10,
+                                .grain = 256,
+                                .dialect = lanes > 1 ? &dfp_gnu : &dfp_plain};
+}
 
 /* Adds kernel number `i`. */
 static inline void compiled_add(struct text *source, int i, const char *kernel) {

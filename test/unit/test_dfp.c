@@ -256,12 +256,13 @@ static bool make_run(struct run *r, const struct test_case *test, int lanes) {
         set_view(r, t);
     }
     make_cluster(r);
-    const char *reason = dfp_refuse(&arena, r->cluster);
+    const struct device_caps caps = compiled_caps(lanes);
+    const char *reason = dfp_refuse(&arena, &caps, r->cluster);
     if (!!reason != !!(test->mode & REFUSED))
         fprintf(stderr, "%s: refuse says: %s\n", test->name, reason ? reason : "(accepted)");
     CHECK(!!reason == !!(test->mode & REFUSED));
     if (reason) return false;
-    enum sol_status status = dfp_generate(&arena, r->cluster, r->views, lanes, &r->kernel);
+    enum sol_status status = dfp_generate(&arena, r->cluster, r->views, &caps, &r->kernel);
     if (status) fprintf(stderr, "%s: %s\n", test->name, sol_error());
     return CHECK(!status);
 }
@@ -429,7 +430,8 @@ static void test_in_place(void) {
         test.text = arena_printf(&arena, "%%0 = input f32[9,9] \"x\"\n%s", epilogues[i].layers);
         if (!make_run(&r, &test, 8)) continue;
         r.cluster->tile = r.cluster->inputs.at[0];
-        if (!CHECK(!dfp_refuse(&arena, r.cluster) == !epilogues[i].refused))
+        const struct device_caps caps = compiled_caps(8);
+        if (!CHECK(!dfp_refuse(&arena, &caps, r.cluster) == !epilogues[i].refused))
             fprintf(stderr, "%s\n", epilogues[i].layers);
     }
 }
