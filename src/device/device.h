@@ -46,7 +46,8 @@ const char *device_unavailable_reason(const struct device *device);
 enum sol_status device_get_caps(const struct device *device, const struct sol_options *options,
                                 struct device_caps *out);
 
-/* The device with this name; NULL: the first of `devices` that can be used and whose memory is the host's. EINVAL: no such device. EDEVICE: it cannot be used. */
+/* The device with this name; NULL: the first of `devices` that can be used and whose memory is the host's. EINVAL: no such device.
+ * EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
 
 /* ---- link.c: generated kernels, for devices that compile their C text ---- */

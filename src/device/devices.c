@@ -22,7 +22,7 @@ static enum sol_status refuse_name(const char *name) {
     return SOL_EINVAL;
 }
 
-/* `judged_vector` and `grain` are what measured best on CPUs. A scratch of 128 KiB stays in L2 of most. */
+/* `judged_vector` is the width of the widest vectors. A scratch of 128 KiB stays in L2 of most CPUs. */
 enum sol_status device_get_caps(const struct device *device, const struct sol_options *options,
                                 struct device_caps *out) {
     *out = (struct device_caps){.block = 1,

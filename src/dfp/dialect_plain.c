@@ -1,7 +1,7 @@
 /*
  * The dialects of single values: C99 without vectors, a loop over lanes is an ordinary loop.
  *
- *   emit.c -> print_values -> for (; i2 + LANES <= row_end; i2 += LANES) { .. }, where LANES is 1
+ *   emit.c -> print_lanes: for (; i2 + LANES <= row_end; i2 += LANES) { .. }, where LANES is 1
  *
  * A row's sum is added up in its order, so compilers may not vectorize it unless they are told that the order does not matter. Other
  * innermost loops are marked INDEPENDENT. Pointers alone do not say so: the kernel of an epilogue reads and writes one tensor in place,

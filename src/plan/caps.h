@@ -23,9 +23,10 @@ struct device_caps {
     /* The width by which clustering judges plain layers. It decides only whether rows of windows are stored (dfp/window.c) and how
      * scratch is rounded, and is the same for all devices, so that one network has the same clusters everywhere. */
     int judged_vector;
-    size_t scratch_max; /* bytes of scratch per thread of a generated kernel; its L2 on CPUs */
-    int64_t grain; /* elements per task of a generated kernel that has little work per element */
-    int threads;   /* that share the tasks of a step, for the cost models of module DNN */
+    size_t
+        scratch_max; /* bytes of scratch per thread of a generated kernel: a part of a core's L2 */
+    int64_t grain;   /* elements per task of a generated kernel that has little work per element */
+    int threads;     /* that share the tasks of a step, for the cost models of module DNN */
     /* Bytes of the cache in which the intermediates of a micro-batch stay (run/micro_batch.h). 0: the batch is never divided, as on
      * devices whose steps are fast only on large batches. */
     int64_t portion_cache;

@@ -547,6 +547,20 @@ static void test_hints(void) {
     }
 }
 
+/* A dialect of single values has no vectors, and no kernel takes blocks that are not its vectors. */
+static void test_widths(void) {
+    struct run r = {0};
+    const struct test_case test = {"widths", "%0 = input f32[2,24,5,7] \"x\"\n%1 = relu %0",
+                                   BLOCKED, 1, NULL};
+    struct device_caps caps = compiled_caps(8);
+    if (!make_run(&r, &test, 8)) return;
+    caps.vector = 16;
+    CHECK(dfp_refuse(&arena, &caps, r.cluster) != NULL);
+    CHECK(dfp_generate(&arena, r.cluster, r.views, &caps, &r.kernel) == SOL_EUNSUPPORTED);
+    caps.vector = 8, caps.dialect = &dfp_plain;
+    CHECK(dfp_generate(&arena, r.cluster, r.views, &caps, &r.kernel) == SOL_EBUG);
+}
+
 int main(void) {
     arena_init(&arena);
     arena.boundary = &boundary;
@@ -556,6 +570,7 @@ int main(void) {
     test_bounds();
     test_in_place();
     test_hints();
+    test_widths();
     test_cases(1);
     test_cases(8);
     test_cases(16);
