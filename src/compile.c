@@ -30,7 +30,7 @@ static enum sol_status lower(struct build *b, const struct device *device,
     struct plan *plan = b->plan;
     plan->model = ir_clone(b->arena, user_model);
     plan->model->computes = device->computes;
-    plan->model->lanes = plan->lanes;
+    plan->model->lanes = plan->caps.block;
     plan->model->recompute = b->options->recompute;
     plan->model->hint = plan->hint;
     TRY(pass_run_all(plan->model));
@@ -67,7 +67,6 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
         return fail(SOL_EUNSUPPORTED, "%d layers; at most %lld can be compiled on this stack",
                     model->layers.n, (long long)max);
     struct plan plan = {.arena = arena,
-                        .lanes = device->lanes ? device->lanes(options) : 1,
                         .supports_anchor = device->supports_anchor,
                         .writes_plain = device->writes_plain};
     struct build build = {.arena = arena,
@@ -75,7 +74,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .program = program,
                           .options = options,
                           .plan = &plan};
-    if (!plan.lanes) return SOL_EINVAL;
+    TRY(device_get_caps(device, options, &plan.caps));
+    program->portion_cache = plan.caps.portion_cache;
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
     program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,

@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 28100
+CORE_LINES = 28310
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -40,20 +40,20 @@ FOLDERS = {
     "src": 160,
     "src/base": 1410,
     "src/cli": 1740,
-    "src/deploy": 2880,
-    "src/device": 160,
+    "src/deploy": 2830,
+    "src/device": 185,
     "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/null": 90,
     "src/device/ref": 1700,
-    "src/dfp": 5360,
+    "src/dfp": 5530,
     "src/dnn": 8210,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
     "src/jit": 820,
     "src/pass": 1970,
-    "src/plan": 2660,
+    "src/plan": 2690,
     "src/report": 400,
     "src/run": 3270,
     "test/deploy": 1660,
@@ -62,7 +62,7 @@ FOLDERS = {
     "test/onnx": 4650,
     "test/op": 5060,
     "test/torch": 10800,
-    "test/unit": 9490,
+    "test/unit": 9740,
     "tools": 2440,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

@@ -10,6 +10,7 @@
 #include "deploy/weights_hash.h"
 
 #include "device/cpu/cpu.h"
+#include "dfp/dialect.h"
 #include "ir/ir.h"
 #include "run/bind.h"
 
@@ -46,15 +47,15 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
-/* Refuses names that the library itself or the C library uses, which would conflict: those of portable_math.h and recurrent_plain.h, symbols of the
+/* Refuses names that the library itself or the C library uses, which would conflict: those of portable_math.h, scalar.h and recurrent_plain.h, symbols of the
  * process, and names that end in _t, which POSIX reserves for types. */
 static enum sol_status check_taken(const char *what, const char *name) {
     static const char *const words[] = {"FILE", "NULL", "EOF", "errno"};
     const size_t n = strlen(name);
     bool taken = !strncmp(name, "sol_", 4) || !strncmp(name, "SOL_", 4) ||
                  !strncmp(name, "weights_hash", 12) || (n > 2 && !strcmp(name + n - 2, "_t")) ||
-                 has_word(deploy_portable_math, name) || has_word(deploy_recurrent, name) ||
-                 dlsym(RTLD_DEFAULT, name);
+                 has_word(deploy_portable_math, name) || has_word(dfp_scalar, name) ||
+                 has_word(deploy_recurrent, name) || dlsym(RTLD_DEFAULT, name);
     for (int i = 0; i < COUNT(words); i++) taken |= !strcmp(words[i], name);
     return taken ? fail(SOL_EINVAL, "%s is \"%s\", a name that libraries have already", what, name)
                  : SOL_OK;

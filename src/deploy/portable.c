@@ -21,7 +21,7 @@
  *     portable_library.c: contexts, memory, errors
  */
 #include "deploy/deploy.h"
-#include "dfp/dfp.h"
+#include "dfp/dialect.h"
 #include "dnn/recurrent.h"
 #include "run/bind.h"
 
@@ -366,11 +366,21 @@ static void add_recurrent(const struct deployment *d, struct text *text, bool of
     text_add(text, "#undef REAL\n#undef REAL_EXP\n#undef REAL_TANH\n#undef RECURRENT_PLAIN\n");
 }
 
+/* portable_math.h, with the text of the file that it includes. */
+static void print_math(struct text *text) {
+    static const char include[] = "#include \"dfp/scalar.h\"\n", end[] = "*/\n";
+    const char *at = strstr(deploy_portable_math, include);
+    const char *scalar = strstr(dfp_scalar, end) + strlen(end);
+    text_add_raw(text, deploy_portable_math, (size_t)(at - deploy_portable_math));
+    text_add_raw(text, scalar, strlen(scalar));
+    text_add_raw(text, at + strlen(include), strlen(at + strlen(include)));
+}
+
 static enum sol_status write_math(struct deployment *d) {
     const char *name = arena_printf(d->arena, "%s_math.h", d->lib);
     struct text text;
     text_init(&text, d->arena);
-    text_add_raw(&text, deploy_portable_math, strlen(deploy_portable_math));
+    print_math(&text);
     if (deploy_needs_types(d)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     add_recurrent(d, &text, false);
     add_recurrent(d, &text, true);

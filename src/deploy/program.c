@@ -382,7 +382,7 @@ void deploy_print_program(struct deployment *d, struct text *text) {
              "static struct sol_program program = {\n .n_refs = 1, .name = \"\", .n_symbols = %d, "
              ".n_inputs = %d, .n_params = %d, .n_outputs = %d,\n .input = inputs, .param = params, "
              ".output = outputs, .output_dim = output_dims,\n .formulas = {%d, %d, quotients, "
-             "conditions}, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
+             "conditions}, .portion_cache = %lld, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
              p->n_symbols, p->n_inputs, p->n_params, p->n_outputs, p->formulas.n_quotients,
-             p->formulas.n_conditions);
+             p->formulas.n_conditions, (long long)p->portion_cache);
 }

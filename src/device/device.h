@@ -3,7 +3,7 @@
  *
  *   cluster -> emit: steps, and C text of generated kernels -> link: compiles the text -> struct sol_program
  *
- * A row also says whether the device can be used on this machine, the width of its channel blocks, which convolutions and linear
+ * A row also says whether the device can be used on this machine, what it is good at (plan/caps.h), which convolutions and linear
  * layers its DNN module computes, and which layers its DFP module can fuse. All this is used at compile time. At run
  * time, steps call the device's functions directly (run/program.h).
  */
@@ -20,9 +20,10 @@ struct device {
     const char *(*unavailable)(void); /* returns NULL if it can be used; else the reason */
     /* The variant of the device that programs are compiled for, such as an instruction set. NULL: there is only one. */
     const char *(*variant)(const struct sol_options *options);
-    /* Width of a channel block; 0 with a message: the options are invalid. NULL: 1, layouts are always plain. */
-    int (*lanes)(const struct sol_options *options);
-    /* Does module DNN compute this conv, linear or matmul? */
+    /* Changes what differs from the defaults, with which *caps is filled in (device_get_caps). Fails with a message if the options are
+     * invalid. NULL: the defaults. */
+    enum sol_status (*caps)(const struct sol_options *options, struct device_caps *caps);
+    /* Does module DNN compute this conv, linear or matmul? `lanes`, here and below: the width of a channel block. */
     bool (*supports_anchor)(const struct layer *anchor, int lanes);
     /* Can module DNN write this convolution's output as a plain tensor, too, without a loss? NULL: only in blocks. */
     bool (*writes_plain)(const struct layer *conv, int lanes);
@@ -42,7 +43,13 @@ extern const struct device *const devices[]; /* best first, ended by NULL */
 /* NULL: the device can be used; else the reason, which may be SOL_DISABLE. */
 const char *device_unavailable_reason(const struct device *device);
 
-/* The device with this name; NULL: the first of `devices` that can be used. EINVAL: no such device. EDEVICE: it cannot be used. */
+/* The device's capabilities for these options. The defaults: plain layouts, and one value at a time in C for compilers that vectorize
+ * loops (dfp_plain), with 128 KiB of scratch; threads and caches of the host; no implementations of module DNN; the host's memory. */
+enum sol_status device_get_caps(const struct device *device, const struct sol_options *options,
+                                struct device_caps *out);
+
+/* The device with this name; NULL: the first of `devices` that can be used and whose memory is the host's. EINVAL: no such device.
+ * EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
 
 /* ---- link.c: generated kernels, for devices that compile their C text ---- */
@@ -50,8 +57,8 @@ enum sol_status device_find(const char *name, const struct device **out);
 /* Queues a kernel of DFP for device_link. The queue is build->device. */
 void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
 /* A device's `link`: compiles what is queued, in parallel and with a cache, and sets `compiled` in each kernel. Does what users expect
- * of every device: SOL_DEBUG=kernels and time, the option `debug`, keep_source. `flags` are the compiler's, with -DLANES=n, n being
- * the vector width of generated code: 4, 8 or 16, which is also what `lanes` returns. Without a compiler, all kernels stay
+ * of every device: SOL_DEBUG=kernels and time, the option `debug`, keep_source. `flags` are the compiler's, with -DLANES=n if
+ * the dialect has vectors, n being caps.vector. Without a compiler, all kernels stay
  * interpreted, and the log says so. Fails only with ENOMEM. */
 enum sol_status device_link(struct build *build, const struct jit_loader *loader,
                             const char *flags);

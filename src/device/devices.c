@@ -1,6 +1,10 @@
 /* The list of devices. A new device is a folder beside this file and one row here. */
 #include "device/device.h"
 
+#include "dfp/dialect.h"
+#include "run/micro_batch.h"
+#include "run/pool.h"
+
 #include <string.h>
 
 const struct device *const devices[] = {&device_cpu, &device_ref, &device_c, &device_null, NULL};
@@ -18,12 +22,38 @@ static enum sol_status refuse_name(const char *name) {
     return SOL_EINVAL;
 }
 
+/* `judged_vector` is the width of the widest vectors. A scratch of 128 KiB stays in L2 of most CPUs. */
+enum sol_status device_get_caps(const struct device *device, const struct sol_options *options,
+                                struct device_caps *out) {
+    *out = (struct device_caps){.block = 1,
+                                .vector = 1,
+                                .judged_vector = 16,
+                                .scratch_max = 128 << 10,
+                                .grain = 256,
+                                .threads = pool_threads(),
+                                .portion_cache = micro_batch_cache,
+                                .dialect = &dfp_plain,
+                                .is_host = true};
+    if (device->caps) TRY(device->caps(options, out));
+    if (out->block == 1 || out->block == out->vector) return SOL_OK;
+    return fail(SOL_EBUG,
+                "device %s has channel blocks of %d and vectors of %d: DFP needs the same",
+                device->name, out->block, out->vector);
+}
+
+/* Can its programs run on pointers of callers that have not asked for this device? */
+static bool is_host(const struct device *device) {
+    static const struct sol_options defaults;
+    struct device_caps caps;
+    return !device_get_caps(device, &defaults, &caps) && caps.is_host;
+}
+
 enum sol_status device_find(const char *name, const struct device **out) {
     for (int i = 0; devices[i]; i++) {
         if (name && strcmp(name, devices[i]->name)) continue;
         const char *reason = device_unavailable_reason(devices[i]);
         if (name && reason) return fail(SOL_EDEVICE, "device %s cannot be used: %s", name, reason);
-        if (reason) continue;
+        if (reason || (!name && !is_host(devices[i]))) continue;
         *out = devices[i];
         return SOL_OK;
     }

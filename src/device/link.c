@@ -7,6 +7,7 @@
  * The queue is build->device.
  */
 #include "device/device.h"
+#include "dfp/dialect.h"
 #include "run/far.h"
 
 #include <stdio.h>
@@ -40,7 +41,8 @@ static const char *complete_text(struct build *b, const struct queued_text *w) {
     struct text text;
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
-    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    const char *const *prelude = b->plan->caps.dialect->prelude;
+    for (; *prelude; prelude++) text_add_raw(&text, *prelude, strlen(*prelude));
     if (strstr(w->text, DFP_NEEDS_TYPES)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     text_add_raw(&text, w->text, strlen(w->text));
     return text.at;

@@ -6,9 +6,8 @@
  * Both build the same nest, so that every accepted cluster can be generated. They first try to materialize expensive
  * values; if that is refused, these are computed again for each reader.
  */
+#include "dfp/dialect.h"
 #include "dfp/nest.h"
-
-#define DEFAULT_LANES 16 /* for dfp_refuse if no tensor is blocked: then the width does not matter */
 
 /* Does the node load the epilogue's tile at another place than `at`, where the result is stored? */
 static bool reads_elsewhere(const struct nest *nest, const struct node *n,
@@ -35,10 +34,12 @@ static void check_epilogue(struct nest *nest) {
 /* From layers to addresses, or to nest->refusal. Clustering needs no more and passes NULL for `storage`; dfp_generate
  * continues with loops, blocks and text. */
 static struct nest *build_as(struct arena *arena, const struct cluster *cluster,
-                             const struct storage *storage, int lanes, bool may_materialize,
-                             bool has_free_outputs, bool splits_windows) {
+                             const struct storage *storage, const struct device_caps *caps,
+                             int lanes, bool may_materialize, bool has_free_outputs,
+                             bool splits_windows) {
     struct nest *nest = ARENA_NEW(arena, struct nest);
     nest->arena = arena;
+    nest->caps = caps;
     nest->lanes = lanes;
     nest->tile = cluster->tile;
     nest->may_materialize = may_materialize && !cluster->tile;
@@ -58,36 +59,40 @@ static struct nest *build_as(struct arena *arena, const struct cluster *cluster,
 
 /* Windows are split, unless the cluster is refused then: their rows may be too large for scratch. */
 static struct nest *build(struct arena *arena, const struct cluster *cluster,
-                          const struct storage *storage, int lanes, bool may_materialize,
-                          bool has_free_outputs) {
+                          const struct storage *storage, const struct device_caps *caps, int lanes,
+                          bool may_materialize, bool has_free_outputs) {
     struct nest *nest =
-        build_as(arena, cluster, storage, lanes, may_materialize, has_free_outputs, true);
+        build_as(arena, cluster, storage, caps, lanes, may_materialize, has_free_outputs, true);
     if (!nest->refusal || !nest->has_rows) return nest;
-    return build_as(arena, cluster, storage, lanes, may_materialize, has_free_outputs, false);
+    return build_as(arena, cluster, storage, caps, lanes, may_materialize, has_free_outputs, false);
 }
 
-static int find_lanes(const struct cluster *cluster) {
+/* 0: no tensor is blocked. */
+static int find_block(const struct cluster *cluster) {
     for (int i = 0; i < cluster->layers.n; i++) {
         const struct layer *l = cluster->layers.at[i];
         if (l->out[0]->layout.block) return l->out[0]->layout.block;
         for (int k = 0; k < l->n_in; k++)
             if (l->in[k]->layout.block) return l->in[k]->layout.block;
     }
-    return DEFAULT_LANES;
+    return 0;
 }
 
-static const char *refuse(struct arena *arena, const struct cluster *cluster) {
-    int lanes = find_lanes(cluster);
-    if (!build(arena, cluster, NULL, lanes, true, false)->refusal) return NULL;
-    return build(arena, cluster, NULL, lanes, false, false)->refusal;
+static const char *refuse(struct arena *arena, const struct device_caps *caps,
+                          const struct cluster *cluster) {
+    const int block = find_block(cluster), lanes = block ? block : caps->judged_vector;
+    if (block && block != caps->vector) return "channel blocks that do not fill a vector";
+    if (!build(arena, cluster, NULL, caps, lanes, true, false)->refusal) return NULL;
+    return build(arena, cluster, NULL, caps, lanes, false, false)->refusal;
 }
 
 /* Clustering calls this thousands of times, so each nest has an arena that is freed at once. Reasons are constant strings. */
-const char *dfp_refuse(struct arena *arena, const struct cluster *cluster) {
+const char *dfp_refuse(struct arena *arena, const struct device_caps *caps,
+                       const struct cluster *cluster) {
     struct arena own;
     arena_init(&own);
     ARENA_BOUNDARY(&own, goto out_of_memory);
-    const char *reason = refuse(&own, cluster);
+    const char *reason = refuse(&own, caps, cluster);
     arena_fini(&own);
     return reason;
 out_of_memory:
@@ -161,15 +166,20 @@ static double count_flops(const struct nest *nest) {
  * accepted: values are not materialized unless they reduce, and independent stages, such as those of added outputs, do
  * not restrict the grid. */
 static struct nest *generate_nest(struct arena *arena, const struct cluster *cluster,
-                                  const struct storage *storage, int lanes) {
-    struct nest *nest = build(arena, cluster, storage, lanes, true, false);
-    if (nest->refusal) nest = build(arena, cluster, storage, lanes, false, false);
-    return nest->refusal ? build(arena, cluster, storage, lanes, false, true) : nest;
+                                  const struct storage *storage, const struct device_caps *caps) {
+    const int lanes = caps->vector;
+    struct nest *nest = build(arena, cluster, storage, caps, lanes, true, false);
+    if (nest->refusal) nest = build(arena, cluster, storage, caps, lanes, false, false);
+    return nest->refusal ? build(arena, cluster, storage, caps, lanes, false, true) : nest;
 }
 
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct storage *storage, int lanes, struct dfp_kernel *out) {
-    struct nest *nest = generate_nest(arena, cluster, storage, lanes);
+                             const struct storage *storage, const struct device_caps *caps,
+                             struct dfp_kernel *out) {
+    if (caps->dialect->has_vectors != (caps->vector > 1))
+        return fail(SOL_EBUG, "no kernel: dialect %s cannot have vectors of %d",
+                    caps->dialect->name, caps->vector);
+    struct nest *nest = generate_nest(arena, cluster, storage, caps);
     if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
     nest_merge_loops(nest);
     nest_plan_loops(nest);

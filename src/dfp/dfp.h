@@ -15,16 +15,18 @@
 
 /* NULL if one kernel can compute the cluster's layers, else the reason, a constant string. For clustering: layouts
  * are known, storage is not. */
-const char *dfp_refuse(struct arena *arena, const struct cluster *cluster);
+const char *dfp_refuse(struct arena *arena, const struct device_caps *caps,
+                       const struct cluster *cluster);
 
-/* Generates the kernel of a cluster whose tensors have layouts; `storage` is indexed by tensor id; `lanes` is the
- * vector width in floats. *out lies in `arena`. The kernel of an epilogue (cluster->tile) works in place. Its tasks are the
+/* Generates the kernel of a cluster whose tensors have layouts, in caps->dialect with vectors of caps->vector; `storage` is indexed by
+ * tensor id. *out lies in `arena`. The kernel of an epilogue (cluster->tile) works in place. Its tasks are the
  * points of its output in the order of memory; in a blocked output a point is all lanes of a block. */
 enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct storage *storage, int lanes, struct dfp_kernel *out);
+                             const struct storage *storage, const struct device_caps *caps,
+                             struct dfp_kernel *out);
 
 /* C text to put in front of the kernels of one translation unit: vector types and helper functions. LANES must be
- * defined before it. */
+ * defined before it. It is the prelude of dfp_gnu (dfp/dialect.h). */
 extern const char dfp_prelude[];
 /* The text of dfp/kernel_types.h, which kernels need behind the prelude if they contain this line. */
 extern const char dfp_types[];

@@ -1,12 +1,13 @@
 /*
- * C text: prints the blocks of a nest as one function of C99 with GNU vectors.
+ * C text: prints the blocks of a nest as one function of C99.
  *
- *   nest->body  ->  [this file], print.c  ->  text of SOL_KERNEL; sizes go to nest->args
+ *   nest->body  ->  [this file], print.c, the dialect  ->  text of SOL_KERNEL; sizes go to nest->args
  *
- * A loop over lanes is printed twice: for whole vectors, and for the rest. So is a loop with windows in its body: for
- * windows inside the image, and for windows that may extend beyond its edge (inner.c).
+ * A loop with windows in its body is printed twice: for windows inside the image, and for windows that may extend beyond its edge
+ * (inner.c). How loops over lanes are printed, the dialect says. dfp_gnu (dialect_gnu.c) prints them for whole vectors, and
+ * for the rest.
  *
- * relu(x) + 1 on dense memory becomes, without the declarations:
+ * relu(x) + 1 on dense memory becomes in it, without the declarations:
  *
  *     void SOL_KERNEL(void *const *ptr, const int64_t *arg, ..., int64_t begin, int64_t end) {
  *         while (begin < end) {
@@ -40,7 +41,7 @@ static void print_items(struct printer *p, const struct block *b);
 static void print_combine(struct printer *p, const struct block *b) {
     const struct node *n = b->reduce;
     const struct combine_info *combine = &combines[n->combine];
-    bool has_lanes = b->is_lanes && p->nest->lanes > 1;
+    bool has_lanes = b->is_lanes && p->dialect->begin_reduce;
     const char *one = p->is_wide ? "_wide[u]" : "", *lanes = !has_lanes    ? one
                                                              : p->unrolled ? "_lanes[u]"
                                                                            : "_lanes[0]";
@@ -60,7 +61,7 @@ static void print_combine(struct printer *p, const struct block *b) {
 }
 
 /* { const int64_t i0_wide = i0 + u * LANES, i0 = i0_wide; for vector u of a wide loop over p->lane. */
-static void print_wide_begin(struct printer *p) {
+void print_wide_begin(struct printer *p) {
     print_line(p, "UNROLL for (int u = 0; u < WIDE; u++) {\n");
     p->indent++;
     print_line(p, "const int64_t i%d_wide = i%d + u * LANES;\n", p->lane, p->lane);
@@ -69,14 +70,14 @@ static void print_wide_begin(struct printer *p) {
     print_line(p, "const int64_t i%d = i%d_wide;\n", p->lane, p->lane);
 }
 
-static void print_wide_end(struct printer *p) {
+void print_wide_end(struct printer *p) {
     p->indent--;
     print_line(p, "}\n");
     p->indent--;
     print_line(p, "}\n");
 }
 
-static void print_body(struct printer *p, const struct block *b) {
+void print_body(struct printer *p, const struct block *b) {
     const bool is_wide = p->is_wide && b->reduce;
     p->indent++;
     if (is_wide) print_wide_begin(p);
@@ -94,7 +95,7 @@ static bool is_clipped(const struct printer *p, const struct block *b) {
     return false;
 }
 
-static void print_end(struct printer *p, const struct block *b) {
+void print_end(struct printer *p, const struct block *b) {
     const struct var *v = &p->nest->var[b->var];
     if (b->is_row) text_add(p->text, "row_end");
     else if (is_clipped(p, b)) text_add(p->text, "i%d_end", b->var);
@@ -108,10 +109,7 @@ static void print_begin(struct printer *p, const struct block *b) {
     else text_add(p->text, "0");
 }
 
-/* The loop's body. If `n_known` conditions hold in inner iterations, in two versions; `width` is the text of the number of iterations
- * that it computes at once. */
-static void print_versions(struct printer *p, const struct block *b, int n_known,
-                           const char *width) {
+void print_versions(struct printer *p, const struct block *b, int n_known, const char *width) {
     if (!n_known) {
         print_body(p, b);
         return;
@@ -140,33 +138,6 @@ static void declare_inner(struct printer *p, const struct block *b, int n) {
     print_inner_bounds(p, b, n);
 }
 
-/* The partial version: the n < LANES iterations behind the last whole vector. */
-static void print_rest(struct printer *p, const struct block *b, int n_known) {
-    print_line(p, "if (i%d < ", b->var);
-    print_end(p, b);
-    text_add(p->text, ") {\n");
-    print_line(p, "    const int n = (int)(");
-    print_end(p, b);
-    text_add(p->text, " - i%d);\n", b->var);
-    p->partial = true;
-    print_versions(p, b, n_known, "n");
-    p->partial = false;
-}
-
-/* A reduction over lanes combines CHAINS vectors in turns: one alone would wait for the end of each addition before the next. */
-static void print_unrolled(struct printer *p, const struct block *b) {
-    print_line(p, "for (; i%d + CHAINS * LANES <= ", b->var);
-    print_end(p, b);
-    text_add(p->text, ";) {\n");
-    print_line(p, "    UNROLL for (int u = 0; u < CHAINS; u++, i%d += LANES) {\n", b->var);
-    p->indent++;
-    p->unrolled = true;
-    print_body(p, b);
-    p->unrolled = false;
-    p->indent--;
-    print_line(p, "}\n");
-}
-
 /* vec v7_sum = 0 in front of the loop over a scan's values: their sum so far. If the loop runs over lanes, it is one value. */
 static void print_sums(struct printer *p, const struct block *b) {
     for (int i = 0; i < b->scans.n; i++) {
@@ -178,64 +149,29 @@ static void print_sums(struct printer *p, const struct block *b) {
     }
 }
 
-static void print_item(struct printer *p, const struct item *item);
-static void print_loops(struct printer *p, const struct block *outer);
-
-/* Do the loops of a reduction contain nothing but loads and arithmetic of the innermost one that differ between lanes? */
-static bool is_simple_reduction(const struct printer *p, const struct block *b) {
+/* Does no iteration read or write what another one writes? The body computes values and stores each at a place of its own: not so a value
+ * in scratch that has one place for all iterations. What it reads is in inputs, or was stored by an earlier loop, or by this iteration. */
+static bool is_independent(const struct printer *p, const struct block *b) {
+    bool stores = false;
     for (int i = 0; i < b->items.n; i++) {
         const struct item *item = &b->items.at[i];
-        const bool is_node = item->kind == ITEM_NODE;
-        if (!is_node && (b->reduce || item->kind != ITEM_LOOP)) return false;
-        if (is_node && !b->reduce && nest_is_vector(p->nest, item->node->deps, p->lane))
-            return false;
-        if (item->kind == ITEM_LOOP && !is_simple_reduction(p, item->block)) return false;
+        if (item->kind == ITEM_NODE) continue;
+        if (item->kind != ITEM_STORE) return false;
+        if (!(affine_deps(p->nest, item->value->at) & var_bit(b->var))) return false;
+        stores = true;
     }
-    return !b->is_guard;
+    return stores && !b->reduce && !b->scans.n;
 }
 
-/* The reduction of a row whose body computes it, then at most nodes and stores of outputs; -1: the row is another one. */
-static int find_wide(const struct printer *p, const struct block *b) {
-    int at = -1;
-    if (!b->is_row || p->nest->lanes == 1 || p->nest->tile || b->scans.n) return -1;
-    for (int i = 0; i < b->items.n; i++) {
-        const struct item *item = &b->items.at[i];
-        const bool is_vector =
-            item->kind == ITEM_NODE && nest_is_vector(p->nest, item->node->deps, p->lane);
-        if (item->kind == ITEM_LOOP || (is_vector && at < 0)) return -1;
-        if (item->kind == ITEM_STORE && (at < 0 || !item->value->is_output)) return -1;
-        if (item->kind != ITEM_REDUCE) continue;
-        if (at >= 0 || !nest_is_vector(p->nest, item->node->deps, p->lane)) return -1;
-        if (!is_simple_reduction(p, item->block)) return -1;
-        at = i;
-    }
-    return at;
+const char *print_hint(const struct printer *p, const struct block *b) {
+    return is_independent(p, b) ? p->dialect->independent : "";
 }
 
-/*
- * WIDE vectors of a row at once, if each is a reduction: its values are far apart in memory, as of a sum over rows, so whole lines and
- * their neighbors are read together, and no sum waits for the one before. The order of each sum stays the same.
- */
-static void print_wide(struct printer *p, const struct block *b) {
-    const int at = find_wide(p, b);
-    if (at < 0) return;
-    const struct node *n = b->items.at[at].node;
-    print_line(p, "for (; i%d + WIDE * LANES <= row_end; i%d += WIDE * LANES) {\n", b->var, b->var);
-    p->indent++;
-    for (int i = 0; i < at; i++) print_item(p, &b->items.at[i]);
-    print_line(p, "%s v%d_wide[WIDE];\n", print_type(n->reg, true), n->id);
-    print_line(p, "UNROLL for (int u = 0; u < WIDE; u++) v%d_wide[u] = ", n->id);
-    print_number(p, n->reg, reduce_neutral(n), true);
-    text_add(p->text, ";\n");
-    p->is_wide = true;
-    print_loops(p, b->items.at[at].block);
-    p->is_wide = false;
-    print_wide_begin(p);
-    print_line(p, "const %s v%d = v%d_wide[u];\n", print_type(n->reg, true), n->id, n->id);
-    for (int i = at + 1; i < b->items.n; i++) print_item(p, &b->items.at[i]);
-    print_wide_end(p);
-    p->indent--;
-    print_line(p, "}\n");
+void print_lane_steps(struct printer *p, const struct block *b, int n_known) {
+    print_line(p, "%sfor (; i%d + LANES <= ", print_hint(p, b), b->var);
+    print_end(p, b);
+    text_add(p->text, "; i%d += LANES) {\n", b->var);
+    print_versions(p, b, n_known, "LANES");
 }
 
 static void print_lanes_loop(struct printer *p, const struct block *b) {
@@ -244,13 +180,7 @@ static void print_lanes_loop(struct printer *p, const struct block *b) {
     print_sums(p, b);
     p->lane = b->var;
     print_line(p, "int64_t i%d = %s;\n", b->var, b->is_row ? "row" : "0");
-    if (!n_known) print_wide(p, b);
-    if (b->reduce && p->nest->lanes > 1) print_unrolled(p, b);
-    print_line(p, "for (; i%d + LANES <= ", b->var);
-    print_end(p, b);
-    text_add(p->text, "; i%d += LANES) {\n", b->var);
-    print_versions(p, b, n_known, "LANES");
-    if (p->nest->lanes > 1) print_rest(p, b, n_known);
+    p->dialect->print_lanes(p, b, n_known);
     p->lane = lane;
     p->known.n -= n_known;
 }
@@ -310,7 +240,7 @@ static void print_single_loop(struct printer *p, const struct block *b) {
     if (declares) print_line(p, "{\n");
     declare_inner(p, b, n_known);
     print_sums(p, b);
-    print_line(p, "for (int64_t i%d = ", b->var);
+    print_line(p, "%sfor (int64_t i%d = ", print_hint(p, b), b->var);
     print_begin(p, b);
     text_add(p->text, "; i%d < ", b->var);
     print_end(p, b);
@@ -355,49 +285,32 @@ static void print_clips(struct printer *p, const struct block *b) {
     }
 }
 
-static void print_loops(struct printer *p, const struct block *outer) {
+void print_loops(struct printer *p, const struct block *outer) {
     for (const struct block *b = outer; b; b = nest_inner_loop(b))
         if (is_clipped(p, b)) print_clips(p, b);
     print_loop(p, outer);
 }
 
-static bool has_lanes(const struct printer *p, const struct block *outer) {
+/* Does one of the reduction's loops run over lanes? */
+static bool has_lanes(const struct block *outer) {
     for (const struct block *b = outer; b; b = nest_inner_loop(b))
-        if (b->is_lanes) return p->nest->lanes > 1;
+        if (b->is_lanes) return true;
     return false;
 }
 
-/* v7_lanes[0] = ADD(v7_lanes[0], v7_lanes[u]) for each other vector of the reduction. */
-static void print_join(struct printer *p, const struct node *n) {
-    const char *name = combines[n->combine].name, *suffix = reg_suffix(n->reg);
-    print_line(
-        p,
-        "UNROLL for (int u = 1; u < CHAINS; u++) v%d_lanes[0] = %s%s(v%d_lanes[0], v%d_lanes[u]);\n",
-        n->id, name, suffix, n->id, n->id);
-}
-
-/* float v7 = 0; vec v7_lanes[CHAINS] = 0; loops; v7 = ADD1(v7, ADD_lanes(v7_lanes[0])); v7_lanes only if a loop runs over lanes. */
+/* float v7 = 0; loops; in between what the dialect needs if a loop runs over lanes. */
 static void print_reduce(struct printer *p, const struct item *item) {
     const struct node *n = item->node;
-    const struct combine_info *combine = &combines[n->combine];
-    bool vector = print_is_vector(p, n->deps), lanes = has_lanes(p, item->block);
+    bool vector = print_is_vector(p, n->deps), lanes = has_lanes(item->block);
     print_line(p, "%s v%d = ", print_type(n->reg, vector), n->id);
     print_number(p, n->reg, reduce_neutral(n), vector);
     text_add(p->text, ";\n");
-    if (lanes) {
-        print_line(p, "%s v%d_lanes[CHAINS];\n", print_type(n->reg, true), n->id);
-        print_line(p, "UNROLL for (int u = 0; u < CHAINS; u++) v%d_lanes[u] = ", n->id);
-        print_number(p, n->reg, reduce_neutral(n), true);
-        text_add(p->text, ";\n");
-    }
+    if (lanes && p->dialect->begin_reduce) p->dialect->begin_reduce(p, n);
     print_loops(p, item->block);
-    if (!lanes) return;
-    print_join(p, n);
-    print_line(p, "v%d = %s1%s(v%d, %s_lanes%s(v%d_lanes[0]));\n", n->id, combine->name,
-               reg_suffix(n->reg), n->id, combine->name, reg_suffix(n->reg), n->id);
+    if (lanes && p->dialect->end_reduce) p->dialect->end_reduce(p, n);
 }
 
-static void print_item(struct printer *p, const struct item *item) {
+void print_item(struct printer *p, const struct item *item) {
     switch (item->kind) {
     case ITEM_NODE: print_node(p, item); break;
     case ITEM_REDUCE: print_reduce(p, item); break;
@@ -412,10 +325,12 @@ static void print_items(struct printer *p, const struct block *b) {
 
 /* ---- The function ---- */
 
-/* Decodes the number of a task: the chunk of the grid's last loop changes fastest, then the other loops, innermost first. */
-static void print_decoding(struct printer *p) {
+/* The loop over tasks, and the decoding of a task's number: the chunk of the grid's last loop changes fastest, then the other loops, innermost first. */
+static void print_tasks(struct printer *p) {
     struct nest *nest = p->nest;
     int n = nest->grid.n;
+    print_line(p, "while (begin < end) {\n");
+    p->indent++;
     print_line(p, "const int64_t first = begin %% a%d;\n", nest_arg(nest, &nest->chunks));
     print_line(p, "const int64_t run = min_int(end - begin, a%d - first);\n",
                nest_arg(nest, &nest->chunks));
@@ -481,18 +396,18 @@ static void print_margins(struct printer *p) {
 /* Prints the body first, as this finds the arguments that the head declares. */
 void nest_emit(struct nest *nest, struct text *text) {
     struct text body, margins;
-    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 2};
+    struct printer p = {.nest = nest, .text = &body, .lane = -1, .indent = 1};
+    p.dialect = nest->caps->dialect;
     struct printer first = {.nest = nest, .text = &margins, .lane = -1, .indent = 1};
     text_init(&body, nest->arena);
     text_init(&margins, nest->arena);
     print_margins(&first);
-    print_decoding(&p);
+    print_tasks(&p);
     print_items(&p, nest->body);
     if (nest->needs_types) text_add(text, DFP_NEEDS_TYPES);
     struct printer head = {.nest = nest, .text = text, .lane = -1};
     print_head(&head);
     text_add_raw(text, margins.at, margins.size);
-    print_line(&head, "    while (begin < end) {\n");
     text_add_raw(text, body.at, body.size);
     print_line(&head, "    }\n}\n");
 }

@@ -332,7 +332,8 @@ static void plan_chunks(struct nest *nest) {
     nest->chunks = size_const(1);
     nest->chunk = size_const(1);
     if (!nest->grid.n) return;
-    int64_t unit = nest->grid_lane ? nest->lanes : 1, wanted = unit * (has_work(nest) ? 1 : 256);
+    int64_t unit = nest->grid_lane ? nest->lanes : 1,
+            wanted = unit * (has_work(nest) ? 1 : nest->caps->grain);
     struct size extent = nest->var[nest->grid.at[nest->grid.n - 1]].extent;
     nest->chunks = extent;
     if (extent.n != 1 || extent.bad || nest->tile) return;

@@ -212,7 +212,8 @@ struct stage {
 
 struct nest {
     struct arena *arena;
-    int lanes;
+    const struct device_caps *caps;
+    int lanes;             /* floats per vector; also channels per block, if a tensor is blocked */
     const char *refusal;   /* the first reason why the cluster cannot be one kernel, or NULL */
     bool may_materialize;  /* expensive values that several layers read may be materialized */
     bool needs_types;      /* the text calls functions of dfp/kernel_types.h */

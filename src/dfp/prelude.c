@@ -9,6 +9,9 @@
 __asm__(".section .rodata.dfp_types,\"a\"\n.global dfp_types\ndfp_types:\n"
         ".incbin \"src/dfp/kernel_types.h\"\n.byte 0\n.previous\n");
 
+__asm__(".section .rodata.dfp_scalar,\"a\"\n.global dfp_scalar\ndfp_scalar:\n"
+        ".incbin \"src/dfp/scalar.h\"\n.byte 0\n.previous\n");
+
 #define TEXT(...) #__VA_ARGS__ "\n"
 
 const char dfp_prelude[] =

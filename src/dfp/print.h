@@ -7,10 +7,12 @@
 #ifndef DFP_PRINT_H
 #define DFP_PRINT_H
 
+#include "dfp/dialect.h"
 #include "dfp/nest.h"
 
 struct printer {
     struct nest *nest;
+    const struct dfp_dialect *dialect;
     struct text *text;
     int lane;      /* the variable that runs over lanes here, -1: none */
     bool partial;  /* in the version of a loop's body for n < LANES lanes */
@@ -56,6 +58,22 @@ void print_node(struct printer *p, const struct item *item);
 void print_load(struct printer *p, const struct item *item);
 void print_range(struct printer *p, const struct item *item);
 void print_store(struct printer *p, const struct item *item);
+
+/* ---- emit.c: for dialects ---- */
+void print_end(struct printer *p, const struct block *b); /* the end of the loop's iterations */
+/* The loop over lanes, by LANES iterations at a time; behind it there may be some left. */
+void print_lane_steps(struct printer *p, const struct block *b, int n_known);
+/* "INDEPENDENT ", if the dialect has hints and the loop's iterations are independent, else "". */
+const char *print_hint(const struct printer *p, const struct block *b);
+/* The loop's body. If `n_known` conditions hold in inner iterations, in two versions; `width` is the text of the number of iterations
+ * that it computes at once. */
+void print_versions(struct printer *p, const struct block *b, int n_known, const char *width);
+void print_body(struct printer *p, const struct block *b);
+void print_item(struct printer *p, const struct item *item);
+void print_loops(struct printer *p, const struct block *outer); /* all loops of a reduction */
+/* Around the part of a body that is for vector u of a row of WIDE ones. */
+void print_wide_begin(struct printer *p);
+void print_wide_end(struct printer *p);
 
 /* ---- inner.c ---- */
 bool print_is_known(const struct printer *p, const struct range *r);

@@ -10,8 +10,6 @@
  */
 #include "dfp/nest.h"
 
-#define SCRATCH_MAX (128 << 10) /* bytes: stays in L2 */
-
 /* ---- Variables ---- */
 
 static void make_blocked_var(struct nest *nest, int dim_class) {
@@ -303,7 +301,8 @@ void nest_place_scratch(struct nest *nest) {
         find_lender(nest, v, n);
         if (v->lender) continue;
         int floats = reg_floats(reg_of(v->tensor->dtype));
-        if (!size_is_const(n) || size_value(n) > SCRATCH_MAX / 4 / floats - nest->scratch_size) {
+        const int64_t most = (int64_t)nest->caps->scratch_max / 4 / floats;
+        if (!size_is_const(n) || size_value(n) > most - nest->scratch_size) {
             nest_refuse(nest, "what one stage hands to the next is too large to keep");
             return;
         }

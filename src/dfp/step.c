@@ -25,7 +25,7 @@ static struct kernel *make_kernel(struct build *b, const struct dfp_kernel *k) {
 enum sol_status dfp_make_parts(struct build *b, const struct cluster *cluster,
                                struct dfp_parts *out) {
     struct dfp_kernel k = {0};
-    TRY(dfp_generate(b->arena, cluster, b->plan->storage, b->plan->lanes, &k));
+    TRY(dfp_generate(b->arena, cluster, b->plan->storage, &b->plan->caps, &k));
     *out = (struct dfp_parts){.kernel = make_kernel(b, &k),
                               .text = k.text,
                               .comment = k.comment,

@@ -15,7 +15,6 @@
 #include "dnn/grouped.h"
 #include "dnn/list.h"
 #include "dnn/step.h"
-#include "run/pool.h"
 
 #include <math.h>
 
@@ -329,8 +328,9 @@ static struct tensor *find_bias(const struct layer *anchor) {
 
 static struct dnn_problem make_problem(struct build *b, const struct cluster *cluster,
                                        const struct matrix_sizes *matrices) {
-    struct dnn_problem p = {
-        .batch_hint = cluster->micro_batch, .lanes = b->plan->lanes, .threads = pool_threads()};
+    struct dnn_problem p = {.batch_hint = cluster->micro_batch,
+                            .lanes = b->plan->caps.block,
+                            .threads = b->plan->caps.threads};
     const enum layer_kind kind = cluster->dnn->anchor->kind;
     if (has_images(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);
@@ -366,10 +366,17 @@ static const char *name_kind(const struct dnn_problem *p) {
     return names[p->kind];
 }
 
+/* The implementations that the device has. */
+static int count_impls(const struct build *b) {
+    int n = 0;
+    while (b->plan->caps.impls && b->plan->caps.impls[n]) n++;
+    return n;
+}
+
 static void report_choice(struct build *b, const struct sol_candidate *candidate,
                           const struct dnn_plan *best) {
     const struct dnn_problem *p = &best->problem;
-    for (const struct sol_candidate *c = candidate; c < candidate + DNN_N_IMPLS; c++)
+    for (const struct sol_candidate *c = candidate; c < candidate + count_impls(b); c++)
         if (c->refusal) text_add(&b->report, "    %s refuses: %s\n", c->name, c->refusal);
         else text_add(&b->report, "    %s: estimated %.1f us\n", c->name, c->seconds * 1e6);
     if (p->kind == DNN_LINEAR || p->kind == DNN_MATMUL)
@@ -387,8 +394,8 @@ static const double pack_bytes_per_s = 8e9;
 static int find_plans(const struct build *b, const struct dnn_problem *p, const struct dnn_isa *isa,
                       struct sol_candidate *candidate, struct dnn_plan *plans) {
     int n = 0;
-    for (int i = 0; i < DNN_N_IMPLS; i++) {
-        const struct dnn_impl *impl = dnn_impls[i];
+    for (int i = 0; i < count_impls(b); i++) {
+        const struct dnn_impl *impl = b->plan->caps.impls[i];
         candidate[i] = (struct sol_candidate){.name = impl->name, .refusal = refuse(b, impl, p)};
         if (candidate[i].refusal) continue;
         struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = *p};
@@ -415,7 +422,7 @@ static int find_own(const struct dnn_plan *plans, int n) {
 static enum sol_status choose(struct build *b, const struct dnn_problem *p,
                               const struct dnn_isa *isa, dnn_tune *tune,
                               struct sol_candidate *candidate, struct dnn_plan *best) {
-    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, DNN_N_IMPLS);
+    struct dnn_plan *plans = ARENA_ARRAY(b->arena, struct dnn_plan, count_impls(b) + 1);
     int n = find_plans(b, p, isa, candidate, plans), near = 0;
     if (!n) return fail(SOL_EUNSUPPORTED, "no kernel takes this %s", name_kind(p));
     while (near < n && plans[near].cost <= DNN_NEAR_TIE * plans[0].cost) near++;
@@ -526,7 +533,7 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
                         .module = "DNN",
                         .layers = build_describe(b, cluster),
                         .implementation = plan->impl->name,
-                        .n_candidates = DNN_N_IMPLS,
+                        .n_candidates = count_impls(b),
                         .candidate = candidate};
     return build_step(b, b->cluster->phase, &step);
 }
@@ -557,7 +564,8 @@ enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const s
         find_matrices(b, cluster, find_output(cluster), &matrices);
     struct dnn_problem problem = make_problem(b, cluster, &matrices);
     struct buffer_ref packed = {.kind = BUFFER_NONE}, partial = packed;
-    struct sol_candidate *candidate = ARENA_ARRAY(b->keep, struct sol_candidate, DNN_N_IMPLS);
+    struct sol_candidate *candidate =
+        ARENA_ARRAY(b->keep, struct sol_candidate, count_impls(b) + 1);
     TRY(choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
     work->finish = epilogue->data;

@@ -189,7 +189,7 @@ static bool is_possible(struct clustering *c, const struct cluster *anchor, stru
     cluster_find_ports(c, e);
     if (!can_write(c, anchor->dnn->anchor, out)) return false;
     if (e->inputs.n + e->outputs.n > CLUSTER_MAX_TENSORS) return false;
-    return !c->refuse(c->plan->arena, e);
+    return !c->refuse(c->plan->arena, &c->plan->caps, e);
 }
 
 /* Adds layer by layer, then keeps the longest prefix (n layers) that has one output and that DFP can generate. */
@@ -293,13 +293,13 @@ static bool is_matrix_product(const struct clustering *c, const struct layer *l)
 
 bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
-        return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->lanes);
+        return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->caps.block);
     if (l->kind == LAYER_conv_weight)
         return l->in[1]->layout.block && !ir_is_constant(l->out[0]) &&
-               c->plan->supports_anchor(l, c->plan->lanes);
+               c->plan->supports_anchor(l, c->plan->caps.block);
     if (!is_anchor(l) || !ir_is_constant(l->in[1]) || ir_is_constant(l->out[0])) return false;
     if (ir_is_conv(l) && !l->out[0]->layout.block) return plan_writes_plain(c->plan, l);
-    return c->plan->supports_anchor(l, c->plan->lanes);
+    return c->plan->supports_anchor(l, c->plan->caps.block);
 }
 
 void cluster_dnn(struct clustering *c, struct layer *l) {

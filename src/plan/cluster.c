@@ -197,7 +197,7 @@ static const char *refuse_join(struct clustering *c, struct cluster *a, struct c
     const struct cluster *both = unite(c, a, b);
     if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
         return "too many tensors for one kernel";
-    const char *reason = c->refuse(c->plan->arena, both);
+    const char *reason = c->refuse(c->plan->arena, &c->plan->caps, both);
     if (reason) return reason;
     return would_cycle(c, a, b) ? "another kernel stands between them" : NULL;
 }

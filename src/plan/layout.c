@@ -167,26 +167,26 @@ static void join_islands(struct layouts *s, const struct layer *l) {
     }
 }
 
-/* Is it a convolution of module DNN? Others belong to DFP, which generates plain loops. */
+/* Is it a convolution of module DNN on channel blocks? Others are computed on plain tensors, by DFP or by DNN (writes_plain). */
 static bool is_dnn_conv(const struct layouts *s, const struct layer *l) {
-    return ir_is_conv(l) && ir_is_constant(l->in[1]) && is_image(l->out[0]) &&
-           s->plan->supports_anchor(l, s->plan->lanes);
+    return s->plan->caps.block > 1 && ir_is_conv(l) && ir_is_constant(l->in[1]) &&
+           is_image(l->out[0]) && s->plan->supports_anchor(l, s->plan->caps.block);
 }
 
 /* Is it the gradient of a weight that module DNN computes? It reads x and dy in blocks, and writes a plain weight. */
 static bool is_dnn_weight(const struct layouts *s, const struct layer *l) {
-    return l->kind == LAYER_conv_weight && !ir_is_constant(l->out[0]) &&
-           s->plan->supports_anchor(l, s->plan->lanes);
+    return s->plan->caps.block > 1 && l->kind == LAYER_conv_weight && !ir_is_constant(l->out[0]) &&
+           s->plan->supports_anchor(l, s->plan->caps.block);
 }
 
 /* Does it read a plain x as it is? A block of few channels would be mostly padding. */
 static bool has_few_channels(const struct layouts *s, const struct layer *l) {
-    return l->attr.groups == 1 && size_value(l->in[0]->dim[1]) < s->plan->lanes;
+    return l->attr.groups == 1 && size_value(l->in[0]->dim[1]) < s->plan->caps.block;
 }
 
 /* Blocks of few channels are mostly padding. Quantized numbers take least memory of all, and kernels join plain ones to quads. */
 static bool is_narrow(const struct layouts *s, const struct layer *l) {
-    return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->lanes;
+    return ir_is_quantized(l) && 2 * size_value(l->in[0]->dim[1]) <= s->plan->caps.block;
 }
 
 /* Marks islands whose values do not only leave a convolution: layers compute with them, or they become lines of channels, which blocks
@@ -243,7 +243,7 @@ static int64_t count_products(const struct layer *l) {
 }
 
 bool plan_writes_plain(const struct plan *plan, const struct layer *l) {
-    return plan->writes_plain && plan->writes_plain(l, plan->lanes);
+    return plan->writes_plain && plan->writes_plain(l, plan->caps.block);
 }
 
 /* A convolution reads an input of the model in plain layout, if that has few channels per group or there is little to compute. A
@@ -253,7 +253,7 @@ static bool reads_plain(const struct layouts *s, const struct layer *l, int i) {
         return ir_is_conv(l) && i == 0 && is_narrow(s, l) && l->attr.groups == 1;
     if (!ir_is_conv(l) || i != 0 || !ir_is_input(l->in[0])) return false;
     if (l->attr.groups > 1 && l->out[0]->layout.block) return false;
-    return ir_group_size(l, l->in[0]) < s->plan->lanes || count_products(l) < WORTH_BLOCKS;
+    return ir_group_size(l, l->in[0]) < s->plan->caps.block || count_products(l) < WORTH_BLOCKS;
 }
 
 /* ---- Cuts ---- */
@@ -296,7 +296,7 @@ static bool is_blocked(struct layouts *s, const struct tensor *t) {
 static int cut_groups(struct layouts *s, const struct layer *l) {
     const struct tensor *image[] = {l->in[0], l->kind == LAYER_conv_weight ? l->in[1] : l->out[0]};
     int added = 0;
-    if (same_channels(image[0], image[1]) && s->plan->lanes % ir_group_size(l, image[0]) == 0)
+    if (same_channels(image[0], image[1]) && s->plan->caps.block % ir_group_size(l, image[0]) == 0)
         return 0;
     for (int i = 0; i < 2; i++) {
         const int size = (int)ir_group_size(l, image[i]);
@@ -343,13 +343,13 @@ static bool groups_fit(struct layouts *s, const struct layer *l, const struct te
 
 /* A cut at a whole number of blocks after the previous one needs no padding, so it begins no segment. */
 static struct layout make_layout(struct plan *plan, int n_channels, const int *cut, int n_cuts) {
-    struct layout layout = {.block = plan->lanes};
+    struct layout layout = {.block = plan->caps.block};
     layout.segment = ARENA_ARRAY(plan->arena, struct segment, n_cuts + 1);
     int begin = 0;
     for (int i = 0; i <= n_cuts; i++) {
         int end = i < n_cuts ? cut[i] : n_channels;
-        if (i < n_cuts && (end - begin) % plan->lanes == 0) continue;
-        struct segment segment = {end - begin, (int)round_up(end - begin, plan->lanes)};
+        if (i < n_cuts && (end - begin) % plan->caps.block == 0) continue;
+        struct segment segment = {end - begin, (int)round_up(end - begin, plan->caps.block)};
         layout.segment[layout.n_segments++] = segment;
         layout.stored += segment.stored;
         begin = end;
@@ -449,7 +449,7 @@ static enum sol_status fit_conv(struct layouts *s, struct layer *l) {
 /* Are groups of x and dy parts of blocks? Then both have the same layout. */
 static bool share_blocks(const struct layouts *s, const struct layer *l) {
     return l->attr.groups > 1 && same_channels(l->in[0], l->in[1]) &&
-           s->plan->lanes % ir_group_size(l, l->in[0]) == 0;
+           s->plan->caps.block % ir_group_size(l, l->in[0]) == 0;
 }
 
 /* x and dy of the gradient of a weight. No block has parts of groups only. */

@@ -170,7 +170,7 @@ static void divide_phase(struct plan *plan, enum phase phase, int64_t batch) {
         steps.at[steps.n++] = cluster;
     }
     note_lives(plan, phase, &steps, none, one);
-    micro_batch_choose(steps.n, steps.traffic, batch, steps.micro_batch);
+    micro_batch_choose(plan->caps.portion_cache, steps.n, steps.traffic, batch, steps.micro_batch);
     for (int i = 0; i < steps.n; i++) steps.at[i]->micro_batch = steps.micro_batch[i];
 }
 

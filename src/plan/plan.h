@@ -15,6 +15,7 @@
 
 #include "ir/expr.h"
 #include "ir/ir.h"
+#include "plan/caps.h"
 #include "run/phase.h"
 
 enum module {
@@ -88,7 +89,7 @@ struct plan {
     struct arena *arena;
     struct model *model;
     int64_t hint[SIZE_FREE];        /* expected values of the free symbols */
-    int lanes;                      /* width of a channel block; from the device */
+    struct device_caps caps;        /* of the device */
     VEC(struct cluster *) clusters; /* in the order of execution */
     /* can the device's DNN module do this conv, linear or matmul? */
     bool (*supports_anchor)(const struct layer *conv, int lanes);
@@ -130,7 +131,8 @@ void storage_set_in_place(const struct plan *plan, const struct tensor *tile,
 
 /* ---- cluster.c: which layers share a kernel ---- */
 /* Can one generated kernel compute this possible cluster? NULL: yes; else the reason why not. Usually dfp_refuse. */
-typedef const char *plan_refuse(struct arena *arena, const struct cluster *cluster);
+typedef const char *plan_refuse(struct arena *arena, const struct device_caps *caps,
+                                const struct cluster *cluster);
 enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse);
 
 /* ---- micro_batch.c: which clusters can be computed for a part of the batch ---- */

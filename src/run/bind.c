@@ -84,7 +84,8 @@ static struct binding *alloc_tables(struct arena *arena, const struct step_list 
 
 /* ---- Sections ---- */
 
-static void make_sections(struct arena *arena, struct binding *b, const struct step_list *list) {
+static void make_sections(struct arena *arena, struct binding *b, const struct step_list *list,
+                          int64_t cache) {
     struct traffic *traffic = ARENA_ARRAY(arena, struct traffic, list->n);
     int64_t *micro_batch = ARENA_ARRAY(arena, int64_t, list->n);
     int64_t none[SIZE_SYMBOLS], one[SIZE_SYMBOLS];
@@ -95,7 +96,7 @@ static void make_sections(struct arena *arena, struct binding *b, const struct s
     for (int i = 0; i < list->n_slots; i++)
         micro_batch_note_life(traffic, list->slot[i].first, list->slot[i].last,
                               micro_batch_per_sample(list->slot[i].size, none, one));
-    micro_batch_choose(list->n, traffic, b->symbol[0], micro_batch);
+    micro_batch_choose(cache, list->n, traffic, b->symbol[0], micro_batch);
     for (int i = 0; i < list->n; i++) {
         if (!i || micro_batch[i] != micro_batch[i - 1])
             b->section[b->n_sections++] = (struct section){i, i, micro_batch[i]};
@@ -223,7 +224,7 @@ static enum sol_status make_binding(struct arena *arena, struct arena *temporary
                             .saved = ARENA_ARRAY(temporary, int64_t, program->n_saved)};
     b->phase = phase;
     TRY(bind_symbols(b, program, symbols));
-    make_sections(temporary, b, list);
+    make_sections(temporary, b, list, program->portion_cache);
     TRY(place_slots(temporary, b, list, places.arena));
     if (!phase_is_prepack(phase))
         TRY(program_place_saved(program, b->symbol, places.saved, &saved_size));

@@ -41,27 +41,28 @@ static int list_choices(int64_t batch, int64_t *choice) {
 }
 
 /* The part of the traffic that does not fit into the caches, in bytes. */
-static double missed(int64_t samples, int64_t bytes) {
-    return fmax(0, (double)samples * (double)bytes - (double)micro_batch_cache);
+static double missed(int64_t cache, int64_t samples, int64_t bytes) {
+    return fmax(0, (double)samples * (double)bytes - (double)cache);
 }
 
-static double step_cost(const struct traffic *step, int64_t batch, int64_t micro_batch) {
+static double step_cost(int64_t cache, const struct traffic *step, int64_t batch,
+                        int64_t micro_batch) {
     if (micro_batch < batch && !step->by_sample) return INFINITY;
     const double runs = (double)ceil_div(batch, micro_batch);
-    return runs *
-           (missed(micro_batch, step->per_sample) + (double)(step->shared + micro_batch_step));
+    return runs * (missed(cache, micro_batch, step->per_sample) +
+                   (double)(step->shared + micro_batch_step));
 }
 
 /* The cost of a border between two sections: values that are live there are written and read for the whole batch. */
-static double border_cost(const struct traffic *after, int64_t batch) {
-    return 2 * missed(batch, after->live) + (double)micro_batch_step;
+static double border_cost(int64_t cache, const struct traffic *after, int64_t batch) {
+    return 2 * missed(cache, batch, after->live) + (double)micro_batch_step;
 }
 
 /* The cost of the cheapest path to `step` with micro-batch number `to`, without the step itself; `*from`: the micro-batch
  * number of the step before. */
-static double reach(const struct traffic *step, int64_t batch, int n, const double *cost, int to,
-                    uint8_t *from) {
-    const double border = border_cost(step, batch);
+static double reach(int64_t cache, const struct traffic *step, int64_t batch, int n,
+                    const double *cost, int to, uint8_t *from) {
+    const double border = border_cost(cache, step, batch);
     double best = cost[to];
     *from = (uint8_t)to;
     for (int c = 0; c < n; c++)
@@ -73,13 +74,13 @@ static double reach(const struct traffic *step, int64_t batch, int n, const doub
 }
 
 /* Fills from[step * MICRO_BATCH_CHOICES + choice] with the previous step's choice, and returns the last step's choice. */
-static int find_path(int n_steps, const struct traffic *step, int64_t batch, const int64_t *choice,
-                     int n, uint8_t *from) {
+static int find_path(int64_t cache, int n_steps, const struct traffic *step, int64_t batch,
+                     const int64_t *choice, int n, uint8_t *from) {
     double cost[MICRO_BATCH_CHOICES] = {0}, next[MICRO_BATCH_CHOICES];
     for (int i = 0; i < n_steps; i++, from += MICRO_BATCH_CHOICES) {
         for (int c = 0; c < n; c++) {
-            next[c] = i ? reach(step + i, batch, n, cost, c, &from[c]) : 0;
-            next[c] += step_cost(step + i, batch, choice[c]);
+            next[c] = i ? reach(cache, step + i, batch, n, cost, c, &from[c]) : 0;
+            next[c] += step_cost(cache, step + i, batch, choice[c]);
         }
         memcpy(cost, next, sizeof cost);
     }
@@ -90,11 +91,12 @@ static int find_path(int n_steps, const struct traffic *step, int64_t batch, con
 }
 
 /* If the tables get no memory, the batch is not divided. */
-void micro_batch_choose(int n, const struct traffic *step, int64_t batch, int64_t *micro_batch) {
-    int64_t choice[MICRO_BATCH_CHOICES];
-    const int n_choices = list_choices(batch, choice);
+void micro_batch_choose(int64_t cache, int n, const struct traffic *step, int64_t batch,
+                        int64_t *micro_batch) {
+    int64_t choice[MICRO_BATCH_CHOICES] = {batch};
+    const int n_choices = cache ? list_choices(batch, choice) : 1;
     uint8_t *from = n_choices > 1 ? mem_alloc((size_t)n * MICRO_BATCH_CHOICES + 1, 16) : NULL;
-    int c = from ? find_path(n, step, batch, choice, n_choices, from) : n_choices - 1;
+    int c = from ? find_path(cache, n, step, batch, choice, n_choices, from) : n_choices - 1;
     for (int i = n - 1; i >= 0; i--) {
         micro_batch[i] = choice[c];
         if (from && i) c = from[i * MICRO_BATCH_CHOICES + c];

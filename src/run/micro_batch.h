@@ -13,9 +13,9 @@
 
 #include "base/size.h"
 
-/* Constants of the cost model, in bytes; tests make them small. micro_batch_cache: capacity of the caches. Of 4, 8, 16 and 32 MiB,
- * 8 measured best or second best for all networks, with 1 MiB of L2 per core. micro_batch_step: the cost of starting a step,
- * about 3 us, as bytes that memory moves in that time. */
+/* Constants of the cost model, in bytes; tests make them small. micro_batch_cache: capacity of the caches of the host, which programs
+ * keep when they are compiled (`portion_cache`). Of 4, 8, 16 and 32 MiB, 8 measured best or second best for all networks, with 1 MiB
+ * of L2 per core. micro_batch_step: the cost of starting a step, about 3 us, as bytes that memory moves in that time. */
 extern int64_t micro_batch_cache, micro_batch_step;
 
 /* The memory traffic of a step, in bytes. */
@@ -34,9 +34,10 @@ struct traffic micro_batch_traffic(struct size bytes, bool by_sample, const int6
 /* Adds an intermediate value of so many bytes per sample that lives from step `first` to `last`. */
 void micro_batch_note_life(struct traffic *step, int first, int last, int64_t per_sample);
 
-/* Chooses the micro-batch of each of the n steps, in samples, so that memory traffic is least;
- * `batch` means undivided. Adjacent steps with equal micro-batches form a section. The result depends on
+/* Chooses the micro-batch of each of the n steps, in samples, so that memory traffic is least, with caches of `cache` bytes;
+ * `batch` means undivided, as all steps are if `cache` is 0. Adjacent steps with equal micro-batches form a section. The result depends on
  * the arguments only, not on the machine, as deterministic results must not. */
-void micro_batch_choose(int n, const struct traffic *step, int64_t batch, int64_t *micro_batch);
+void micro_batch_choose(int64_t cache, int n, const struct traffic *step, int64_t batch,
+                        int64_t *micro_batch);
 
 #endif

@@ -187,6 +187,7 @@ struct sol_program {
     struct size (*input_dim)[SOL_MAX_RANK], (*output_dim)[SOL_MAX_RANK];
     struct formulas formulas;
     struct step_list phase[N_PHASES];
+    int64_t portion_cache; /* of the device, for which bindings divide the batch: micro_batch.h */
     int n_packed, n_saved, n_constants;
     struct slot *packed, *saved;
     struct constant *constant;

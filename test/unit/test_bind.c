@@ -103,7 +103,7 @@ static void test_random_programs(void) {
         int64_t batch = 1 + draw(9), symbols[SIZE_SYMBOLS] = {batch};
         struct binding *b = NULL;
         draw_program(&p);
-        micro_batch_cache = draw(12000);
+        p.compiled.portion_cache = draw(12000);
         if (!CHECK(!binding_new(&p.compiled, FORWARD, symbols, &b))) continue;
         int64_t *memory = calloc(b->arena_size / UNIT + 1, sizeof *memory);
         divided += play(&p, b, batch, memory) > p.list.n;

@@ -117,7 +117,8 @@ static void make_kernel(const char *layers, const struct test_kernel *like) {
         else VEC_PUSH(&arena, &c->layers, t->producer);
         if (i == m->layers.n - 1) VEC_PUSH(&arena, &c->outputs, t);
     }
-    REQUIRE(!dfp_generate(&arena, c, views, LANES, &k->kernel));
+    const struct device_caps caps = compiled_caps(LANES);
+    REQUIRE(!dfp_generate(&arena, c, views, &caps, &k->kernel));
 }
 
 static void run_kernel(const struct test_kernel *k, kernel_function *function, void *const *in,

@@ -83,7 +83,7 @@ static void test_portions(void) {
         int n = (int)draw(MOST);
         for (int i = 0; i < n; i++)
             step[i] = (struct traffic){draw(10 << 20), draw(5 << 20), draw(20 << 20), draw(4) > 0};
-        micro_batch_choose(n, step, batch, micro_batch);
+        micro_batch_choose(micro_batch_cache, n, step, batch, micro_batch);
         for (int i = 0; i < n; i++) {
             CHECK(micro_batch[i] <= batch && (micro_batch[i] > 0 || !batch));
             CHECK(step[i].by_sample || micro_batch[i] == batch);
@@ -94,8 +94,10 @@ static void test_portions(void) {
         const int64_t expected[] = {batch, min_i64(batch, 1), batch};
         for (int c = 0; c < COUNT(cases); c++) {
             for (int i = 0; i < n; i++) same[i] = cases[c];
-            micro_batch_choose(n, same, batch, micro_batch);
+            micro_batch_choose(micro_batch_cache, n, same, batch, micro_batch);
             for (int i = 0; i < n; i++) CHECK(micro_batch[i] == expected[c]);
+            micro_batch_choose(0, n, same, batch, micro_batch);
+            for (int i = 0; i < n; i++) CHECK(micro_batch[i] == batch);
         }
     }
 }
@@ -105,7 +107,7 @@ static void test_portions_without_memory(void) {
     const struct traffic step = {20 << 20, 0, 0, true};
     int64_t micro_batch = 0;
     mem_fail_at = 1;
-    micro_batch_choose(1, &step, 8, &micro_batch);
+    micro_batch_choose(micro_batch_cache, 1, &step, 8, &micro_batch);
     mem_fail_at = 0;
     CHECK(micro_batch == 8);
 }

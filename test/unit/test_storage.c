@@ -90,7 +90,7 @@ static const char *describe(struct arena *arena, const struct plan *plan) {
 static void run_case(const struct test_case *test) {
     struct arena arena;
     arena_init(&arena);
-    struct plan plan = {.arena = &arena, .lanes = 4, .supports_anchor = takes_none};
+    struct plan plan = {.arena = &arena, .caps = {.block = 4}, .supports_anchor = takes_none};
     char *text = arena_printf(&arena, "model \"t\" {\nsymbol $0 \"n\"\n%s}\n", test->text);
     if (!CHECK(!ir_parse(text, &arena, &plan.model))) fprintf(stderr, "%s\n", sol_error());
     else {

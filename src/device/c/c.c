@@ -7,11 +7,18 @@
  * device interprets the nests, for tests and to pack weights; deploy/portable.c writes their C text into a library.
  */
 #include "device/device.h"
-#include "dfp/dfp.h"
+#include "dfp/dialect.h"
 #include "dfp/step.h"
 #include "dnn/emit.h"
 
 static const char *say_unavailable(void) { return NULL; }
+
+/* One value at a time, as by default, but without hints: nothing is known of the compiler. */
+static enum sol_status get_caps(const struct sol_options *options, struct device_caps *caps) {
+    (void)options;
+    caps->dialect = &dfp_portable;
+    return SOL_OK;
+}
 
 static bool supports_anchor(const struct layer *anchor, int lanes) {
     (void)anchor, (void)lanes;
@@ -37,6 +44,7 @@ const struct device device_c = {
     .name = "c",
     .what = "portable C, for libraries; interpreted here",
     .unavailable = say_unavailable,
+    .caps = get_caps,
     .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = emit,

@@ -8,7 +8,7 @@
 
 #include "device/cpu/tune.h"
 #include "device/device.h"
-#include "dfp/dfp.h"
+#include "dfp/dialect.h"
 #include "dnn/emit.h"
 
 #include <stdio.h>
@@ -66,9 +66,13 @@ static const struct dnn_isa *isa_of(const struct sol_options *options) {
     return NULL;
 }
 
-static int get_lanes(const struct sol_options *options) {
+static enum sol_status get_caps(const struct sol_options *options, struct device_caps *caps) {
     const struct dnn_isa *isa = isa_of(options);
-    return isa ? isa->lanes : 0;
+    if (!isa) return SOL_EINVAL;
+    caps->block = caps->vector = isa->lanes;
+    caps->dialect = &dfp_gnu;
+    caps->impls = dnn_impls;
+    return SOL_OK;
 }
 
 static const char *name_isa(const struct sol_options *options) { return isa_of(options)->name; }
@@ -128,7 +132,7 @@ const struct device device_cpu = {
     .what = "CPU, own kernels and generated C",
     .unavailable = say_unavailable,
     .variant = name_isa,
-    .lanes = get_lanes,
+    .caps = get_caps,
     .supports_anchor = dnn_supports,
     .writes_plain = dnn_writes_plain,
     .computes = dnn_computes,

@@ -24,11 +24,18 @@ static const char *say_unavailable(void) {
     return "a skeleton for new devices: it computes nothing";
 }
 
-/* Width of a channel block in floats: a blocked layout stores this many channels of a pixel together. 1: plain layouts. It is
- * also the vector width of generated code, which must be 4, 8 or 16 if that is compiled (-DLANES=). */
-static int get_lanes(const struct sol_options *options) {
+/* What the device is good at; plan/caps.h explains each member. They have defaults (device_get_caps), so set what differs:
+ *   block, vector, dialect   how layouts are stored and kernels are written. With GNU vectors of 16 floats both are 16, and the dialect
+ *                            is dfp_gnu. dfp_plain is for compilers that vectorize loops themselves
+ *   scratch_max, grain       memory, and least work, of a task of a generated kernel
+ *   threads, portion_cache   what cost models count with; a cache of 0: no call divides its batch
+ *   impls                    your list of DNN implementations. Those of CPUs are dnn_impls (dnn/dnn.h). dnn_emit chooses among them
+ *   is_host                  false if the device has memory of its own: users must then ask for it by name
+ * Refuse options here that name what the device lacks, such as an unknown CPU: return fail(SOL_EINVAL, ..). */
+static enum sol_status get_caps(const struct sol_options *options, struct device_caps *caps) {
     (void)options;
-    return 1;
+    caps->block = caps->vector = 1;
+    return SOL_OK;
 }
 
 /* Does your own code or library compute this convolution or linear layer? If so, `emit` gets it as a cluster of module DNN. Others
@@ -40,9 +47,10 @@ static bool supports_anchor(const struct layer *anchor, int lanes) {
 
 /* Why these layers cannot share a kernel; NULL: they can. Called for each layer that may join a cluster. Check the limits of the
  * device first, then call dfp_refuse for the limits of generated code. */
-static const char *refuse_fusion(struct arena *arena, const struct cluster *cluster) {
+static const char *refuse_fusion(struct arena *arena, const struct device_caps *caps,
+                                 const struct cluster *cluster) {
     if (cluster->layers.n > 64) return "the null device fuses at most 64 layers";
-    return dfp_refuse(arena, cluster);
+    return dfp_refuse(arena, caps, cluster);
 }
 
 /* ---- Steps ---- */
@@ -137,7 +145,7 @@ const struct device device_null = {
     .name = "null",
     .what = "skeleton for new devices",
     .unavailable = say_unavailable,
-    .lanes = get_lanes,
+    .caps = get_caps,
     .supports_anchor = supports_anchor,
     .refuse_fusion = refuse_fusion,
     .emit = emit,
