@@ -74,7 +74,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .keep = &program->arena,
                           .program = program,
                           .options = options,
-                          .plan = &plan};
+                          .plan = &plan,
+                          .convert = device->convert};
     if (!plan.lanes) return SOL_EINVAL;
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));

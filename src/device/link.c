@@ -3,7 +3,8 @@
  *
  *   dfp_emit, dfp_make_parts -> device_queue_kernel -> device_link -> kernel->compiled
  *
- * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests; the log says so once.
+ * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests, and the log says so once; a far
+ * device cannot be used.
  * The queue is build->device.
  */
 #include "device/device.h"
@@ -15,6 +16,7 @@
 /* Kernels of one text. */
 struct queued_text {
     const char *text, *comment;
+    bool is_complete; /* without a prelude */
     VEC(struct kernel *) kernels; /* in the program */
 };
 struct kernel_queue {
@@ -29,7 +31,8 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
         VEC_PUSH(b->arena, &queue->texts.at[i].kernels, parts->kernel);
         return;
     }
-    struct queued_text queued = {.text = parts->text, .comment = parts->comment};
+    struct queued_text queued = {
+        .text = parts->text, .comment = parts->comment, .is_complete = parts->is_complete};
     VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
@@ -39,7 +42,7 @@ static const char *complete_text(struct build *b, const struct queued_text *w) {
     struct text text;
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
-    text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
+    if (!w->is_complete) text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
     if (strstr(w->text, DFP_NEEDS_TYPES)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     text_add_raw(&text, w->text, strlen(w->text));
     return text.at;
@@ -84,8 +87,12 @@ static void resolve_kernels(struct build *b, struct jit_module *module) {
     }
 }
 
-/* If the compiler fails, the interpreter runs the kernels, slower. */
-static enum sol_status interpret_instead(void) {
+/* If the compiler fails, the interpreter runs the kernels, slower: on the host, so not those of a far device. */
+static enum sol_status interpret_instead(const struct build *b) {
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", sol_error());
+    if (b->convert)
+        return fail(SOL_ETOOL, "the kernels of this device must be compiled: %s", reason);
     LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
     return SOL_OK;
 }
@@ -101,7 +108,10 @@ static void report_effort(int n, const struct jit_stats *stats) {
 
 enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
     struct kernel_queue *queue = b->device;
-    if (!queue || b->options->keep_source) return SOL_OK;
+    if (!queue) return SOL_OK;
+    if (b->options->keep_source && b->convert)
+        return fail(SOL_EUNSUPPORTED, "there are no libraries for this device");
+    if (b->options->keep_source) return SOL_OK;
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
     for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i]);
@@ -113,7 +123,7 @@ enum sol_status device_link(struct build *b, const struct jit_loader *loader, co
     b->program->compiler_s = stats.processor_s;
     report_effort(queue->texts.n, &stats);
     if (status == SOL_ENOMEM) return status;
-    if (status) return interpret_instead();
+    if (status) return interpret_instead(b);
     b->program->code = module;
     b->program->release_code = release_module;
     resolve_kernels(b, module);
