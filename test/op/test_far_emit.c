@@ -11,6 +11,7 @@
 #include "../unit/check.h"
 #include "compile.h"
 #include "device/ref/ref.h"
+#include "dnn/emit.h"
 #include "gen.h"
 #include "run/host.h"
 #include "run/micro_batch.h"
@@ -51,10 +52,50 @@ static const struct device device_plain = {
     .link = link_kernels,
 };
 
+/* A device with layouts in channel blocks, which come from convolutions on the host: a test of copies into and out of blocks. */
+
+static enum sol_status emit_dnn(struct build *b, const struct cluster *cluster) {
+    struct dfp_parts parts = {0};
+    const struct dnn_isa *isa = dnn_isas;
+    while (isa->lanes != 4) isa++;
+    if (!cluster->dnn->epilogue) return dnn_emit(b, cluster, isa, NULL, NULL);
+    TRY(dfp_make_parts(b, cluster->dnn->epilogue, &parts));
+    device_queue_kernel(b, &parts);
+    const struct step epilogue = {.data = parts.kernel,
+                                  .n_ptr = parts.n_ptr,
+                                  .n_arg = parts.n_arg,
+                                  .ptr = parts.ptr,
+                                  .arg = parts.arg,
+                                  .scratch_size = parts.scratch_size};
+    return dnn_emit(b, cluster, isa, NULL, &epilogue);
+}
+
+static enum sol_status emit_any(struct build *b, const struct cluster *cluster) {
+    return cluster->module == MODULE_DNN ? emit_dnn(b, cluster) : device_emit_far(b, cluster);
+}
+
+/* Converts copies, which are most of the other steps. */
+static enum sol_status convert_copies(struct build *b, struct step *step) {
+    return step->kind == &step_copy ? device_convert(b, step) : SOL_OK;
+}
+
+static const struct device device_blocks = {
+    .name = "blocks",
+    .unavailable = say_unavailable,
+    .lanes = get_lanes,
+    .supports_anchor = dnn_supports,
+    .writes_plain = dnn_writes_plain,
+    .refuse_fusion = dfp_refuse,
+    .emit = emit_any,
+    .convert = convert_copies,
+    .link = link_kernels,
+};
+
 /* ---- One model ---- */
 
 struct run {
     const char *name;
+    const struct device *device;
     uint64_t seed;
     struct gen g;
     struct sol_model *model;
@@ -64,14 +105,16 @@ struct run {
 
 static int n_programs, n_steps, n_constants;
 
-static void check_steps(const struct sol_program *p) {
+static void check_steps(const struct sol_program *p, bool is_plain) {
     n_programs++;
     n_constants += p->n_constants;
     for (enum phase phase = 0; phase < N_PHASES; phase++)
         for (int i = 0; i < p->phase[phase].n; i++) {
             const struct step *step = &p->phase[phase].at[i];
             n_steps++;
-            CHECK(step->kind == &step_kernel && ((const struct kernel *)step->data)->compiled);
+            if (is_plain)
+                CHECK(step->kind == &step_kernel && ((const struct kernel *)step->data)->compiled);
+            else CHECK(step->kind != &step_copy);
         }
 }
 
@@ -98,8 +141,8 @@ static enum sol_status compile_and_run(const struct run *run) {
     const struct sol_options options = {.no_autotune = true, .recompute = run->seed % 2 ? 0.5 : 0};
     struct sol_program *p;
     struct sol_weights *weights = NULL;
-    TRY(compile_for(&device_plain, run->model, &options, &p));
-    check_steps(p);
+    TRY(compile_for(run->device, run->model, &options, &p));
+    check_steps(p, run->device == &device_plain);
     enum sol_status status = sol_weights_new(p, (const void *const *)run->params.at, &weights);
     if (!status) status = run_program(run, p, weights);
     if (weights) sol_weights_release(weights);
@@ -168,10 +211,10 @@ static void draw_symbols(struct run *run, const struct model *m) {
     size_derive(m->quotients.at, m->quotients.n, run->symbols);
 }
 
-static void test_model(const char *name, uint64_t seed) {
+static void test_model(const struct device *device, const char *name, uint64_t seed) {
     static struct run run;
     struct random r = random_start(seed);
-    run = (struct run){.name = name, .seed = seed};
+    run = (struct run){.name = name, .device = device, .seed = seed};
     micro_batch_cache = seed % 2 ? 400 : (int64_t)8 << 20;
     micro_batch_step = seed % 2 ? 0 : (int64_t)128 << 10;
     run.model = generate(&run, &r);
@@ -183,11 +226,11 @@ static void test_model(const char *name, uint64_t seed) {
     sol_model_free(run.g.model);
 }
 
-static void test_group(const char *name, uint64_t seed, int n) {
+static void test_group(const struct device *device, const char *name, uint64_t seed, int n) {
     const int failed = atomic_load(&check_failed);
-    for (int i = 0; i < n; i++) test_model(name, seed + (uint64_t)i);
-    printf("%-22s %4d models from seed %llu, %d failures\n", name, n, (unsigned long long)seed,
-           atomic_load(&check_failed) - failed);
+    for (int i = 0; i < n; i++) test_model(device, name, seed + (uint64_t)i);
+    printf("%-6s %-22s %4d models from seed %llu, %d failures\n", device->name, name, n,
+           (unsigned long long)seed, atomic_load(&check_failed) - failed);
 }
 
 /* ---- Wrong indices ---- */
@@ -284,25 +327,29 @@ static void test_all(uint64_t seed) {
     static const char *const others[] = {"cnn", "mixed", "dag", "epilogue", "kept"};
     char name[64];
     for (int i = 0; i < COUNT(kinds); i++) {
-        test_group(kinds[i], seed, 12);
+        test_group(&device_plain, kinds[i], seed, 12);
         snprintf(name, sizeof name, "types:%s", kinds[i]);
-        test_group(name, seed, 1);
+        test_group(&device_plain, name, seed, 1);
         snprintf(name, sizeof name, GRADIENT "%s", kinds[i]);
-        test_group(name, seed, 4);
+        test_group(&device_plain, name, seed, 4);
     }
     for (int i = 0; i < COUNT(others); i++) {
-        test_group(others[i], seed, 8);
+        test_group(&device_plain, others[i], seed, 8);
         snprintf(name, sizeof name, JOINT "%s", others[i]);
-        test_group(name, seed, 4);
+        test_group(&device_plain, name, seed, 4);
     }
-    test_group("open", seed, 20);
+    test_group(&device_plain, "open", seed, 20);
+    test_group(&device_blocks, "cnn", seed, 20);
+    test_group(&device_blocks, JOINT "cnn", seed, 8);
+    test_group(&device_blocks, "open", seed, 40);
 }
 
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     if (argc > 1) {
-        test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
+        test_group(&device_plain, argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
+        test_group(&device_blocks, argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
         return check_done();
     }
     test_no_compiler();
