@@ -73,7 +73,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
                           .keep = &program->arena,
                           .program = program,
                           .options = options,
-                          .plan = &plan};
+                          .plan = &plan,
+                          .convert = device->convert};
     TRY(device_get_caps(device, options, &plan.caps));
     program->portion_cache = plan.caps.portion_cache;
     plan_set_hints(&plan, model, options);

@@ -25,6 +25,7 @@
     X(status_c, "src/base/status.c", "", 0)                                                  \
     X(text_c, "src/base/text.c", "", 0)                                                      \
     X(program_h, "src/run/program.h", "", 0)                                                 \
+    X(step_numbers_h, "src/run/step_numbers.h", "", 0)                                       \
     X(request_h, "src/run/request.h", "", 0)                                                 \
     X(host_h, "src/run/host.h", "", 0)                                                       \
     X(bind_h, "src/run/bind.h", "", 0)                                                       \

@@ -31,6 +31,8 @@ struct device {
     bool (*computes)(const struct layer *layer, int lanes);
     plan_refuse *refuse_fusion; /* why layers cannot share a kernel of module DFP */
     enum sol_status (*emit)(struct build *build, const struct cluster *cluster);
+    /* Of a far device: device_convert, which turns steps that are functions of the host into kernels. Else NULL. */
+    enum sol_status (*convert)(struct build *build, struct step *step);
     enum sol_status (*link)(struct build *build); /* after all clusters; may be NULL */
     const struct target *target; /* of a far device: its run-time half; NULL: the host */
     /* Alternative to all of the above except `unavailable`: emits steps for the user's model, not optimized. */
@@ -58,12 +60,20 @@ enum sol_status device_find(const char *name, const struct device **out);
 void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
 /* A device's `link`: compiles what is queued, in parallel and with a cache, and sets `compiled` in each kernel. Does what users expect
  * of every device: SOL_DEBUG=kernels and time, the option `debug`, keep_source. `flags` are the compiler's, with -DLANES=n if
- * the dialect has vectors, n being caps.vector. Without a compiler, all kernels stay
- * interpreted, and the log says so. Fails only with ENOMEM. */
+ * the dialect has vectors, n being caps.vector. Without a compiler, all kernels stay interpreted, and the log says so. Fails only with
+ * ENOMEM; for a device with `convert` also with ETOOL, as nothing interprets its kernels, and EUNSUPPORTED if the text is for a library. */
 enum sol_status device_link(struct build *build, const struct jit_loader *loader,
                             const char *flags);
 /* The same for a far device: the program keeps the files that the compiler wrote, and runs on `target`. Without a compiler it fails. */
 enum sol_status device_link_far(struct build *build, const struct target *target,
                                 const char *flags);
+
+/* ---- far_emit.c: `emit` and `convert` of devices whose memory the host cannot read ---- */
+
+/* Emits a cluster by steps of generated kernels (step_kernel) only, but for module HOST. They are queued for device_link. The device's
+ * `supports_anchor` and `computes` accept no layer. */
+enum sol_status device_emit_far(struct build *build, const struct cluster *cluster);
+/* Replaces a step that is a function of the host by one of a kernel; steps of kernels and of module HOST stay. */
+enum sol_status device_convert(struct build *build, struct step *step);
 
 #endif

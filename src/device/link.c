@@ -3,7 +3,8 @@
  *
  *   dfp_emit, dfp_make_parts -> device_queue_kernel -> device_link -> kernel->compiled
  *
- * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests; the log says so once.
+ * Equal texts are compiled once. Without a C compiler, DFP's interpreter runs the same loop nests, and the log says so once; a far
+ * device cannot be used.
  * The queue is build->device.
  */
 #include "device/device.h"
@@ -17,6 +18,7 @@
 /* Kernels of one text. */
 struct queued_text {
     const char *text, *comment;
+    bool is_complete; /* without a prelude */
     VEC(struct kernel *) kernels; /* in the program */
 };
 struct kernel_queue {
@@ -31,7 +33,8 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
         VEC_PUSH(b->arena, &queue->texts.at[i].kernels, parts->kernel);
         return;
     }
-    struct queued_text queued = {.text = parts->text, .comment = parts->comment};
+    struct queued_text queued = {
+        .text = parts->text, .comment = parts->comment, .is_complete = parts->is_complete};
     VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
@@ -42,7 +45,7 @@ static const char *complete_text(struct build *b, const struct queued_text *w) {
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
     const char *const *prelude = b->plan->caps.dialect->prelude;
-    for (; *prelude; prelude++) text_add_raw(&text, *prelude, strlen(*prelude));
+    for (; !w->is_complete && *prelude; prelude++) text_add_raw(&text, *prelude, strlen(*prelude));
     if (strstr(w->text, DFP_NEEDS_TYPES)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     text_add_raw(&text, w->text, strlen(w->text));
     return text.at;
@@ -87,8 +90,12 @@ static void resolve_kernels(struct build *b, struct jit_module *module) {
     }
 }
 
-/* If the compiler fails, the interpreter runs the kernels, slower. */
-static enum sol_status interpret_instead(void) {
+/* If the compiler fails, the interpreter runs the kernels, slower: on the host, so not those of a far device. */
+static enum sol_status interpret_instead(const struct build *b) {
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", sol_error());
+    if (b->convert)
+        return fail(SOL_ETOOL, "the kernels of this device must be compiled: %s", reason);
     LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
     return SOL_OK;
 }
@@ -121,12 +128,18 @@ static enum sol_status build_module(struct build *b, const struct jit_loader *lo
     return SOL_OK;
 }
 
+/* Kernels that stay text need another program that compiles or interprets them. */
+static enum sol_status refuse_library(const struct build *b) {
+    return b->convert ? fail(SOL_EUNSUPPORTED, "there are no libraries for this device") : SOL_OK;
+}
+
 enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
     struct jit_module *module = NULL;
-    if (!b->device || b->options->keep_source) return SOL_OK;
+    if (!b->device) return SOL_OK;
+    if (b->options->keep_source) return refuse_library(b);
     enum sol_status status = build_module(b, loader, flags, &module);
     if (status == SOL_ENOMEM) return status;
-    if (status) return interpret_instead();
+    if (status) return interpret_instead(b);
     resolve_kernels(b, module);
     return SOL_OK;
 }
@@ -182,6 +195,7 @@ enum sol_status device_link_far(struct build *b, const struct target *target, co
     struct kernel_queue *queue = b->device;
     struct jit_module *module = NULL;
     struct far_kernel *all = NULL;
+    if (b->options->keep_source) return refuse_library(b);
     if (queue) {
         TRY(build_module(b, &images, flags, &module));
         all = list_images(b, module);

@@ -24,7 +24,7 @@
 
 void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
                         int64_t n) {
-    exec_fail(fail(SOL_EINDEX, "%s: sample %lld has %lld steps, but there are %lld", step->name,
+    exec_fail(fail(SOL_EINDEX, "%s: " RECURRENT_LENGTH_MESSAGE, step->name,
                    (long long)n, (long long)length[n], (long long)arg[RECURRENT_STEPS]));
 }
 

@@ -57,6 +57,7 @@ int64_t dnn_recurrent_n_pack_tasks(const struct step *step, const int64_t *arg);
 int64_t dnn_recurrent_one_task(const struct step *step, const int64_t *arg);
 int64_t dnn_recurrent_n_samples(const struct step *step, const int64_t *arg);
 
+#define RECURRENT_LENGTH_MESSAGE "sample %lld has %lld steps, but there are %lld"
 /* Fails the call: sample `n` has more steps than there are, or less than 0. */
 void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
                         int64_t n);

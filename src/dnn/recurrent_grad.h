@@ -19,20 +19,7 @@
 #define SOL_RECURRENT_GRAD_H
 
 #include "dnn/recurrent.h"
-
-/* The pointers of the step; all tensors are dense. MORE: the first cell of an lstm, the states before the steps of a gru. LENGTHS: NULL:
- * all samples have all steps. CELLS: of an lstm, memory for the cells behind all steps, [steps,n,units]. Arguments: those of recurrent_plain.h. */
-enum {
-    RECURRENT_GRAD_X,
-    RECURRENT_GRAD_PRODUCT,
-    RECURRENT_GRAD_WEIGHT,
-    RECURRENT_GRAD_DY,
-    RECURRENT_GRAD_MORE,
-    RECURRENT_GRAD_LENGTHS,
-    RECURRENT_GRAD_CELLS,
-    RECURRENT_GRAD_OUT,
-    RECURRENT_GRAD_N_POINTERS
-};
+#include "dnn/recurrent_grad_plain.h"
 
 /* A kind for the kernel: no step, but the gradient of the state before the first one. */
 enum { RECURRENT_FIRST = RECURRENT_GRU + 1 };

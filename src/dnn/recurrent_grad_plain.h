@@ -1,10 +1,29 @@
 /*
  * Gradients of recurrent layers as plain loops over single values: f64, and weights that are computed at the call.
  *
- *   recurrent_grad.c includes this for float and double  ->  dnn_recurrent_grad_run_plain
+ *   recurrent_grad.c includes this for float and double  ->  step_recurrent_grad_plain
+ *   device/far_emit.c includes it as text                ->  kernels of far devices
  *
- * The includer defines REAL, the type, REAL_EXP and REAL_TANH of it, and RECURRENT_PLAIN, the name of the function.
+ * Without REAL it only has the numbers of the pointers. The includer defines REAL, the type, REAL_EXP and REAL_TANH of it, and RECURRENT_PLAIN, the name of the function.
  */
+#ifndef SOL_RECURRENT_GRAD_NUMBERS
+#define SOL_RECURRENT_GRAD_NUMBERS
+/* The pointers of the step; all tensors are dense. MORE: the first cell of an lstm, the states before the steps of a gru. LENGTHS: NULL:
+ * all samples have all steps. CELLS: of an lstm, memory for the cells behind all steps, [steps,n,units]. Arguments: those of recurrent_plain.h. */
+enum {
+    RECURRENT_GRAD_X,
+    RECURRENT_GRAD_PRODUCT,
+    RECURRENT_GRAD_WEIGHT,
+    RECURRENT_GRAD_DY,
+    RECURRENT_GRAD_MORE,
+    RECURRENT_GRAD_LENGTHS,
+    RECURRENT_GRAD_CELLS,
+    RECURRENT_GRAD_OUT,
+    RECURRENT_GRAD_N_POINTERS
+};
+#endif
+
+#ifdef REAL
 #define REAL_JOIN2(a, b) a##b
 #define REAL_JOIN(a, b) REAL_JOIN2(a, b)
 #define LOCAL(name) REAL_JOIN(RECURRENT_PLAIN, name)
@@ -151,3 +170,4 @@ static int64_t RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t beg
 #undef LOCAL
 #undef REAL_JOIN
 #undef REAL_JOIN2
+#endif

@@ -107,8 +107,9 @@ enum sol_status build_step(struct build *b, enum phase phase, const struct step 
         return fail(SOL_EBUG, "%s of %s runs once but uses memory of a call", step->name,
                     step->layers);
     struct step copy = *step;
-    copy.ptr = arena_copy(b->keep, step->ptr, sizeof *step->ptr * (size_t)step->n_ptr);
-    copy.arg = arena_copy(b->keep, step->arg, sizeof *step->arg * (size_t)step->n_arg);
+    if (b->convert) TRY(b->convert(b, &copy));
+    copy.ptr = arena_copy(b->keep, copy.ptr, sizeof *copy.ptr * (size_t)copy.n_ptr);
+    copy.arg = arena_copy(b->keep, copy.arg, sizeof *copy.arg * (size_t)copy.n_arg);
     copy.name = arena_strdup(b->keep, step->name);
     copy.by_sample = b->cluster->by_sample && !phase_is_prepack(phase);
     copy.cluster = b->cluster->id;

@@ -34,6 +34,8 @@ struct build {
     struct text report;
     size_t cluster_begin; /* position in `report` after the cluster's headline */
     void *device;         /* the device's own data, such as kernels to be compiled */
+    /* Turns a step of the host into one of the device before it is added: device.h. NULL: steps stay as they are. */
+    enum sol_status (*convert)(struct build *build, struct step *step);
 };
 
 void build_init(struct build *build);

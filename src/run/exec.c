@@ -51,8 +51,8 @@ enum sol_status exec_take_failure(void) {
 enum sol_status exec_check_words(const int64_t words[ERROR_WORDS]) {
     const char *what = (const char *)(uintptr_t)words[ERROR_WHAT];
     if (!words[ERROR_STATUS]) return SOL_OK;
-    return fail((enum sol_status)words[ERROR_STATUS], "%s: number %lld, but there are %lld", what,
-                (long long)words[ERROR_NUMBER], (long long)words[ERROR_LIMIT]);
+    return fail((enum sol_status)words[ERROR_STATUS], what, (long long)words[ERROR_NUMBER],
+                (long long)words[ERROR_LIMIT], (long long)words[ERROR_MORE]);
 }
 
 /* One step on the pool. Status and message are those of the first task that failed; the message is copied, as sol_error() of

@@ -27,9 +27,9 @@ static int64_t read_row(const struct numbers *numbers, int64_t i) {
     if (number >= numbers->least && number < rows) return number < 0 ? number + rows : number;
     /* Frontends that compute row numbers from several indices use this one for an index out of range. */
     if (number == -((int64_t)1 << 53) && !numbers->least)
-        exec_fail(fail(SOL_EINDEX, "%s: an index is outside of its dim", numbers->what));
+        exec_fail(fail(SOL_EINDEX, "%s: " ROW_OUTSIDE_MESSAGE, numbers->what));
     else
-        exec_fail(fail(SOL_EINDEX, "%s: number %lld, but there are %lld rows", numbers->what,
+        exec_fail(fail(SOL_EINDEX, "%s: " ROW_NUMBER_MESSAGE, numbers->what,
                        (long long)number, (long long)rows));
     return -1;
 }

@@ -18,6 +18,7 @@
 #include "run/copy_form.h"
 #include "run/packs.h"
 #include "run/phase.h"
+#include "run/step_numbers.h"
 
 #include <stdatomic.h>
 
@@ -32,16 +33,6 @@ enum buffer_kind {
     BUFFER_SAVED,
     BUFFER_CONSTANT, /* constants of the program, by number */
     BUFFER_ERROR     /* the error words of the call: enum error_word */
-};
-
-/* Generated kernels that read untrusted numbers report a failure in words, as they may run where exec_fail does not reach. The words are
- * 0 before a call; they are read when it ends. */
-enum error_word {
-    ERROR_STATUS, /* an enum sol_status */
-    ERROR_WHAT,   /* address of a text on the host, which the kernel got as an argument: "gather" */
-    ERROR_NUMBER, /* the number that is wrong */
-    ERROR_LIMIT,  /* and the number of rows, or steps, that there are */
-    ERROR_WORDS
 };
 
 /* Constants that kernels read, such as a table of positions. */
@@ -263,9 +254,7 @@ void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *a
 /* The step of a generated kernel: data = struct kernel. The last argument is the number of tasks. */
 extern const struct step_kind step_kernel;
 
-/* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg = {n, batch stride of in, batch stride of out,
- * pixels}.
- * The table is applied n times; strides are in elements. */
+/* copy.c: the step of module COPY. data = struct copy_table; ptr = {in, out}; arg: COPY_N.. */
 struct copy_table {
     int element; /* bytes: 1, 2, 4 or 8 */
     struct copy_form
@@ -277,61 +266,15 @@ struct copy_table {
      * instead of positions; the step is adapted, which makes a table with positions for the number of pixels in arg[COPY_PIXELS]. */
     int in_lanes;
 };
-enum { COPY_N, COPY_IN_STRIDE, COPY_OUT_STRIDE, COPY_PIXELS, COPY_N_ARGS };
 extern const struct step_kind step_copy;
 
 /* copy.c: the step that writes a parameter: ptr = {new value, parameter}; arg = {bytes}. */
 extern const struct step_kind step_update;
 
-/* gather.c: the step of module GATHER. ptr = {table, indices, out}. The table's dims are [outer.., rows, inner..]. There may be
- * gaps between the parts of its first dim; otherwise it is dense. Arguments, with sizes and strides in bytes: */
-enum {
-    GATHER_OUTER,      /* product of the outer dims, a count */
-    GATHER_PLANES,     /* product of the outer dims without the first, a count */
-    GATHER_STRIDE,     /* of the first dim */
-    GATHER_ROWS,       /* the dim that indices select from */
-    GATHER_ROW_STRIDE, /* from row to row */
-    GATHER_INNER,      /* of the inner dims */
-    GATHER_INDICES,    /* number of indices */
-    GATHER_INDEX_SIZE, /* bytes: 8 or 4 */
-    GATHER_LEAST,      /* legal index: -rows where negative ones count from the end, or 0 */
-    GATHER_N_ARGS
-};
-extern const struct step_kind step_gather;
-
-/* gather.c: the step of a layer scatter_sum, of module GATHER. ptr = {x, indices, out}, all of them dense: x [batches, indices, inner],
- * indices [batches, indices], out [batches, rows, inner]. */
-enum {
-    SCATTER_BATCHES,
-    SCATTER_INDICES, /* of a batch */
-    SCATTER_ROWS,
-    SCATTER_INNER,      /* elements */
-    SCATTER_DTYPE,      /* of x, an enum sol_dtype: f32, f64 or an integer */
-    SCATTER_INDEX_SIZE, /* bytes: 8 or 4 */
-    SCATTER_LEAST,      /* as GATHER_LEAST */
-    SCATTER_N_ARGS
-};
-extern const struct step_kind step_scatter;
-
-/* resample.c: the step of a layer resample, of module GATHER. ptr = {x, y, indices and weights of rows, indices and weights of columns};
- * those of a dim without taps are NULL. x is f32 [outer][rows_in][columns_in][inner], y has `rows` and `columns` in their place. */
-enum {
-    RESAMPLE_OUTER,
-    RESAMPLE_PLANES,     /* OUTER without the first dim */
-    RESAMPLE_IN_STRIDE,  /* of the first dim, in elements */
-    RESAMPLE_OUT_STRIDE, /* the same of y */
-    RESAMPLE_ROWS_IN,
-    RESAMPLE_ROWS,
-    RESAMPLE_ROW_TAPS, /* 0: rows stay as they are */
-    RESAMPLE_COLUMNS_IN,
-    RESAMPLE_COLUMNS,
-    RESAMPLE_COLUMN_TAPS,
-    RESAMPLE_INNER,
-    RESAMPLE_INDEX_SIZE, /* bytes: 8 or 4 */
-    RESAMPLE_N_ARGS
-};
-#define RESAMPLE_N_POINTERS 6
-#define RESAMPLE_TAPS 16 /* of a dim, at most */
-extern const struct step_kind step_resample;
+/* The steps of module GATHER, in gather.c and resample.c, and their messages, behind the layer's name. */
+extern const struct step_kind step_gather, step_scatter, step_resample;
+#define ROW_NUMBER_MESSAGE "number %lld, but there are %lld rows"
+#define ROW_OUTSIDE_MESSAGE "an index is outside of its dim"
+#define TAP_NUMBER_MESSAGE "number %lld, but there are %lld elements"
 
 #endif

@@ -54,7 +54,7 @@ static bool read_indices(const void *numbers, int64_t element, int64_t n, int64_
         const int64_t at =
             element == 8 ? ((const int64_t *)numbers)[i] : (int64_t)((const int32_t *)numbers)[i];
         if (at < 0 || at >= size) {
-            exec_fail(fail(SOL_EINDEX, "resample: number %lld, but there are %lld elements",
+            exec_fail(fail(SOL_EINDEX, "resample: " TAP_NUMBER_MESSAGE,
                            (long long)at, (long long)size));
             return false;
         }
