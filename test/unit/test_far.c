@@ -127,8 +127,7 @@ static enum sol_status to_host(void *context, void *to, sol_ptr from, size_t siz
     return far->copy(context, 1, &t, NULL);
 }
 
-static enum sol_status on_device(void *context, int stream, sol_ptr to, sol_ptr from,
-                                 size_t size) {
+static enum sol_status on_device(void *context, int stream, sol_ptr to, sol_ptr from, size_t size) {
     struct transfer t = {TRANSFER_ON_DEVICE, to, from, NULL, size};
     return far->copy(context, stream, &t, NULL);
 }
@@ -136,15 +135,21 @@ static enum sol_status on_device(void *context, int stream, sol_ptr to, sol_ptr 
 /* A kernel with up to two addresses and one number. */
 static enum sol_status run(void *context, const char *name, uint64_t code, int64_t n_tasks,
                            sol_ptr a, sol_ptr b, int64_t arg, size_t scratch) {
-    struct launch l = {.kind = LAUNCH_KERNEL, .name = name, .code = code, .n_tasks = n_tasks,
-                       .n_ptr = 2, .ptr = (sol_ptr[]){a, b}, .n_arg = 1, .arg = &arg,
+    struct launch l = {.kind = LAUNCH_KERNEL,
+                       .name = name,
+                       .code = code,
+                       .n_tasks = n_tasks,
+                       .n_ptr = 2,
+                       .ptr = (sol_ptr[]){a, b},
+                       .n_arg = 1,
+                       .arg = &arg,
                        .scratch = scratch};
     return far->launch(context, 0, &l, NULL);
 }
 
 static enum sol_status fill(void *context, sol_ptr at, int byte, int64_t size) {
-    struct launch l = {.kind = LAUNCH_FILL, .n_ptr = 1, .ptr = &at, .n_arg = 2,
-                       .arg = (int64_t[]){byte, size}};
+    struct launch l = {
+        .kind = LAUNCH_FILL, .n_ptr = 1, .ptr = &at, .n_arg = 2, .arg = (int64_t[]){byte, size}};
     return far->launch(context, 0, &l, NULL);
 }
 
@@ -318,7 +323,8 @@ static void test_overlap(void) {
     far->close(d);
 
     static struct interval copies[10000], kernels[10];
-    int n_copies = read_trace(path, 1, copies, 10000), n = read_trace(path, 0, kernels, 10), common = 0;
+    int n_copies = read_trace(path, 1, copies, 10000), n = read_trace(path, 0, kernels, 10),
+        common = 0;
     CHECK(n == 2 && n_copies >= 2);
     for (int i = 0; i < n_copies; i++)
         common += copies[i].from < kernels[1].to && copies[i].to > kernels[1].from;
@@ -340,7 +346,8 @@ static void test_device_pointer_on_host(void) {
         _exit(0);
     }
     int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+          WTERMSIG(status) == SIGSEGV);
     far->close(d);
 }
 
@@ -503,8 +510,8 @@ static void test_kills(void) {
         sol_ptr a = alloc(d, 0, sizeof host);
         enum sol_status status = SOL_OK;
         for (int j = 0; j < 100000 && !status; j++) {
-            status = j % 2 ? to_host(d, host, a, sizeof host)
-                           : run(d, "next", code, 64, a, a, 64, 64);
+            status =
+                j % 2 ? to_host(d, host, a, sizeof host) : run(d, "next", code, 64, a, a, 64, 64);
             if (!status && j % 8 == 7) status = follow(d, j / 8 % 2);
             if (j == 40 * i) kill(far_worker(d), SIGKILL);
             if (!status && i % 3 == 0 && j > 40 * i) status = far->wait(d, j % 2, 0);
@@ -618,7 +625,8 @@ static uint64_t random_below(uint64_t n) {
 static void settle(void *d) {
     CHECK(!far->wait(d, 1, 0));
     for (int i = 0; i < n_pending; i++) {
-        if (pending[i].expected) CHECK(!memcmp(pending[i].host, pending[i].expected, pending[i].size));
+        if (pending[i].expected)
+            CHECK(!memcmp(pending[i].host, pending[i].expected, pending[i].size));
         free(pending[i].host);
         free(pending[i].expected);
     }
@@ -716,7 +724,8 @@ static void print_times(void) {
         printf("launch: %.2f us submitted, %.2f us computed\n", 1e6 * (submitted - start) / N,
                1e6 * (done - start) / N);
         start = os_now();
-        for (int i = 0; i < 200; i++) (void)!run(d, "count", code, 1, a, a, 0, 0), (void)!far->wait(d, 0, 0);
+        for (int i = 0; i < 200; i++)
+            (void)!run(d, "count", code, 1, a, a, 0, 0), (void)!far->wait(d, 0, 0);
         printf("launch and wait: %.2f us\n", 1e6 * (os_now() - start) / 200);
         start = os_now();
         (void)to_device(d, a, host, SIZE), (void)!far->wait(d, 1, 0);

@@ -122,8 +122,7 @@ enum sol_status far_engine_start(struct far *far) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     far->has_engine = !pthread_create(&far->engine, NULL, compute, far);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!far->has_engine)
-        return fail(SOL_EDEVICE, "far %d: cannot start a thread", far->number);
+    if (!far->has_engine) return fail(SOL_EDEVICE, "far %d: cannot start a thread", far->number);
     pthread_setname_np(far->engine, "sol-far-copy");
     return SOL_OK;
 }

@@ -8,6 +8,9 @@
  * host, which reads and writes the file. Kernels are shared objects for the host's processor. What a far device does is simple,
  * slow by intention, and strict.
  *
+ * Each opening of a device starts a worker of its own. A host function must not submit to stream 1, nor wait for it: it is a command
+ * of this stream.
+ *
  * $SOL_FAR is a comma list; each word has a default:
  *   devices=2       how many there are
  *   memory=16384    MiB of each

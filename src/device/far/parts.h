@@ -32,7 +32,7 @@ struct far {
     struct far_shared *shared;
     char *base; /* reserved, never accessed: the device's memory has these addresses */
     size_t size;
-    int memory, socket; /* descriptors: of the device's memory, of the socket to the worker; -1: none */
+    int memory, socket; /* descriptors: of the device's memory, to the worker; -1: none */
     pid_t worker;       /* 0: none */
     pthread_t watcher, engine;
     bool has_watcher, has_engine;

@@ -29,7 +29,8 @@
 #define BUSY_TRIES 200  /* of starting the program, each after 1 ms */
 #define ANSWER_TRIES 20000 /* of 0.1 ms: until the watcher has noticed the worker's end */
 
-_Static_assert(FAR_FD_END <= HIGH, "a descriptor of the host would be overwritten while it is passed");
+_Static_assert(FAR_FD_END <= HIGH,
+               "a descriptor of the host would be overwritten while it is passed");
 
 __asm__(".section .rodata.far_worker_text,\"a\"\n.global far_worker_text\nfar_worker_text:\n"
         ".incbin \"src/device/far/shared.h\"\n.incbin \"src/device/far/worker.c\"\n"
@@ -270,8 +271,7 @@ static enum sol_status make_shared(struct far *far, const struct far_settings *s
     if (ends[0] < 0 || ends[1] < 0 || ends[2] < 0)
         return fail(SOL_EDEVICE, "far %d: cannot make its memory: %s", far->number,
                     strerror(errno));
-    void *shared =
-        mmap(NULL, sizeof *far->shared, PROT_READ | PROT_WRITE, MAP_SHARED, ends[1], 0);
+    void *shared = mmap(NULL, sizeof *far->shared, PROT_READ | PROT_WRITE, MAP_SHARED, ends[1], 0);
     if (shared == MAP_FAILED) return fail(SOL_EDEVICE, "far %d: %s", far->number, strerror(errno));
     far->shared = shared;
     far->shared->settings = *settings;

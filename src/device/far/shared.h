@@ -79,12 +79,13 @@ struct far_trace {
     double from, to; /* seconds of CLOCK_MONOTONIC, which all processes share */
 };
 
-/* Set by the host before the worker starts. N of 0: never. */
+/* Set by the host before the worker starts. The last four count from 1, 0 is never: which allocation, copy and kernel fails, and
+ * at which kernel the worker kills itself. */
 struct far_settings {
     double latency_s, bandwidth; /* of a command; bytes per second of a copy */
     uint64_t memory;             /* bytes */
     int32_t host, threads;       /* the host's process; threads of the worker */
-    int64_t fail_alloc, fail_copy, fail_kernel, die; /* the N-th fails; die: the worker kills itself at its N-th kernel */
+    int64_t fail_alloc, fail_copy, fail_kernel, die;
     bool traces;
 };
 
@@ -143,7 +144,7 @@ static inline void far_wake(_Atomic uint64_t *word) {
 
 /* Spins until *word >= least, for FAR_SPIN_S at most. */
 static inline bool far_spin(_Atomic uint64_t *word, uint64_t least) {
-    for (double end = 0, now; ; ) {
+    for (double end = 0, now;;) {
         for (int i = 0; i < 32; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) >= least) return true;
             far_relax();

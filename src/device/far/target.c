@@ -45,9 +45,10 @@ static enum sol_status open_device(int number, void **context) {
     far->process = lock_process();
     far->memory = far->socket = -1;
     int n = far_read_settings(&settings, far->trace, sizeof far->trace);
-    enum sol_status status = number >= 0 && number < n
-                                 ? open_parts(far, &settings)
-                                 : fail(SOL_EDEVICE, "there is no far %d, but %d of them", number, n);
+    enum sol_status status =
+        number >= 0 && number < n
+            ? open_parts(far, &settings)
+            : fail(SOL_EDEVICE, "there is no far %d, but %d of them", number, n);
     if (status) {
         char message[1024];
         (void)snprintf(message, sizeof message, "%s", sol_error());
@@ -102,8 +103,8 @@ static enum sol_status free_memory(void *context, int stream, sol_ptr at) {
     struct far *far = context;
     TRY(check_stream(far, stream));
     lock_acquire(&far->lock);
-    enum sol_status status = far_memory_give(far, stream, far->n_submitted[stream],
-                                             at - (uint64_t)(uintptr_t)far->base);
+    enum sol_status status =
+        far_memory_give(far, stream, far->n_submitted[stream], at - (uint64_t)(uintptr_t)far->base);
     lock_release(&far->lock);
     return status;
 }
@@ -112,8 +113,8 @@ static enum sol_status free_memory(void *context, int stream, sol_ptr at) {
 static enum sol_status check_range(struct far *far, sol_ptr at, uint64_t size) {
     uint64_t offset = at - (uint64_t)(uintptr_t)far->base;
     if (offset <= far->size && size <= far->size - offset) return SOL_OK;
-    return fail(SOL_EINVAL, "far %d: 0x%llx, %llu bytes, is not in the device's memory", far->number,
-                (unsigned long long)at, (unsigned long long)size);
+    return fail(SOL_EINVAL, "far %d: 0x%llx, %llu bytes, is not in the device's memory",
+                far->number, (unsigned long long)at, (unsigned long long)size);
 }
 
 /* ---- Copies ---- */
@@ -171,7 +172,8 @@ static enum sol_status load(void *context, const void *image, size_t size, const
     (void)snprintf(message.text, sizeof message.text, "%s", symbol);
     int fd = write_image(image, size);
     if (fd < 0)
-        return fail(SOL_EDEVICE, "far %d: cannot load %s: %s", far->number, symbol, strerror(errno));
+        return fail(SOL_EDEVICE, "far %d: cannot load %s: %s", far->number, symbol,
+                    strerror(errno));
     enum sol_status status = far_ask(far, &message, fd);
     close(fd);
     if (status) fail_prefix("loading %s: ", symbol);
@@ -190,7 +192,7 @@ static const struct {
     enum far_kind kind;
     int only; /* the stream that computes it; -1: any */
 } kinds[] = {
-    [LAUNCH_KERNEL] = {"a kernel", FAR_KERNEL, 0}, [LAUNCH_FILL] = {"a fill", FAR_FILL, 0},
+    [LAUNCH_KERNEL] = {"a kernel", FAR_KERNEL, 0},    [LAUNCH_FILL] = {"a fill", FAR_FILL, 0},
     [LAUNCH_HOST] = {"a host function", FAR_HOST, 1}, [LAUNCH_WAIT] = {"a wait", FAR_WAIT, -1},
     [LAUNCH_UNLOAD] = {"an unload", FAR_UNLOAD, 0},
 };

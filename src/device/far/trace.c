@@ -14,7 +14,8 @@
 static void write_name(FILE *file, const char *name, size_t size) {
     char clean[4 * FAR_NAME];
     text_clean(name, strnlen(name, size), false, clean, sizeof clean);
-    for (const char *at = clean; *at; at++) fprintf(file, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+    for (const char *at = clean; *at; at++)
+        fprintf(file, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
 }
 
 static void write_stream(FILE *file, const struct far *far, int stream, bool *first) {

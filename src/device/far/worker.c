@@ -262,7 +262,9 @@ static bool receive(struct far_message *message, int *fd) {
         char space[CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec part = {message, sizeof *message};
-    struct msghdr all = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+    struct msghdr all = {.msg_iov = &part,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
                          .msg_controllen = sizeof control};
     ssize_t n = recvmsg(FAR_FD_SOCKET, &all, MSG_CMSG_CLOEXEC);
     struct cmsghdr *head = CMSG_FIRSTHDR(&all);
@@ -313,7 +315,8 @@ int main(void) {
     close(FAR_FD_SHARED);
     int host = (int)syscall(SYS_pidfd_open, shared->settings.host, 0); /* -1: poll ignores it */
     if (getppid() != shared->settings.host) return 0;
-    struct pollfd ends[2] = {{.fd = FAR_FD_SOCKET, .events = POLLIN}, {.fd = host, .events = POLLIN}};
+    struct pollfd ends[2] = {{.fd = FAR_FD_SOCKET, .events = POLLIN},
+                             {.fd = host, .events = POLLIN}};
     struct far_message message;
     for (int fd; poll(ends, 2, -1) > 0 && !ends[1].revents && receive(&message, &fd);)
         answer(&message, fd);
