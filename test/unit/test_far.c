@@ -5,6 +5,7 @@
  * depends on how long something takes. `test_far time` prints how long a submission and a copy take. Needs a C compiler.
  */
 #include "check.h"
+#include "children.h"
 #include "device/cpu/cpu.h"
 #include "device/far/far.h"
 
@@ -590,6 +591,19 @@ static void test_fork(void) {
     far->close(d);
 }
 
+/* A host that ignores SIGCHLD cannot know how the worker ended. */
+static void test_ignored_signal(void) {
+    signal(SIGCHLD, SIG_IGN);
+    void *d = open_far(0, QUICK);
+    sol_ptr a = alloc(d, 0, 64);
+    CHECK(!fill(d, a, 1, 64) && !far->wait(d, 0, 0));
+    kill(far_worker(d), SIGKILL);
+    while (!far->wait(d, 0, 0)) continue;
+    CHECK(far->wait(d, 0, 0) == SOL_EDEVICE && says("far 0: the device's process ended"));
+    far->close(d);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static void test_descriptors(void) {
     int before = 0, after = 0;
     for (int fd = 0; fd < 256; fd++) before += fcntl(fd, F_GETFD) >= 0;
@@ -782,6 +796,7 @@ int main(int argc, char **argv) {
     TEST(load_errors);
     TEST(kills);
     TEST(fork);
+    TEST(ignored_signal);
     TEST(random);
     TEST(settings);
     jit_release(module);

@@ -9,7 +9,10 @@
  * slow by intention, and strict.
  *
  * Each opening of a device starts a worker of its own. A host function must not submit to stream 1, nor wait for it: it is a command
- * of this stream.
+ * of this stream. After an error, and when the device is closed, commands that have not begun are dropped, host functions too.
+ * An error is found by any wait, also for an event before it; but once a wait for stream 1 has returned, the copies up to that
+ * event do not use the host's memory any more, even if it returned an error. When a ring is full, some thousand commands, the
+ * submitting function waits for room.
  *
  * $SOL_FAR is a comma list; each word has a default:
  *   devices=2       how many there are

@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -302,7 +303,18 @@ static void answer(struct far_message *message, int fd) {
     (void)!send(FAR_FD_SOCKET, message, sizeof *message, MSG_NOSIGNAL);
 }
 
-int main(void) {
+/* If addresses are not random, as in a debugger, the worker would have its libraries where the host has them, and an address of the
+ * host could be valid here: starts again with random ones. */
+static void leave_fixed_addresses(char **argv) {
+    int now = personality(0xffffffff);
+    if (now == -1 || !(now & ADDR_NO_RANDOMIZE)) return;
+    if (personality((unsigned long)now & ~(unsigned long)ADDR_NO_RANDOMIZE) != -1)
+        fexecve(FAR_FD_PROGRAM, argv, environ);
+}
+
+int main(int argc, char **argv) {
+    (void)argc;
+    leave_fixed_addresses(argv);
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* faults are reported by the host */
     struct rlimit files;
     if (!getrlimit(RLIMIT_NOFILE, &files)) {
