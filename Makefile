@@ -22,8 +22,9 @@ ISAS := generic neon $(ISAS_$(shell $(CC) -dumpmachine | cut -d- -f1))
 
 KERNELS := $(wildcard src/dnn/*_kernel.c)
 CLI := $(wildcard src/cli/*.c)
-# The two files that are filtered out of src/deploy are compiled only as parts of deployed libraries.
-SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c src/deploy/portable_library.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
+# The two files that are filtered out of src/deploy are compiled only as parts of deployed libraries, the one of src/device/far
+# only when a far device is opened.
+SOURCES := $(filter-out $(KERNELS) $(CLI) src/deploy/library.c src/deploy/portable_library.c src/device/far/worker.c,$(wildcard src/*.c src/*/*.c src/device/*/*.c src/frontend/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(BUILD)/%.o) $(foreach i,$(ISAS),$(KERNELS:%.c=$(BUILD)/%.$(i).o))
 
 # C tests: each test/GROUP/test_*.c is a program. The other .c files of test/op are linked into all programs of that group.
@@ -53,6 +54,7 @@ $(BUILD)/%.o: %.c
 	$(CC) $(CFLAGS) -c -o $@ $<
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
+$(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
 $(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
 $(BUILD)/%.$(1).o: %.c

@@ -8,6 +8,7 @@
  */
 #include "device/cpu/cpu.h"
 #include "device/device.h"
+#include "device/far/far.h"
 
 #include <sol/sol.h>
 #include <stdio.h>
@@ -37,4 +38,5 @@ void sol_check_environment(void) {
     (void)env_number(ENV_SOL_CC_TIMEOUT, POSITIVE);
     (void)env_number(ENV_SOL_CALL_MEMORY, POSITIVE);
     (void)env_number(ENV_SOL_LOOP_SECONDS, POSITIVE);
+    far_check_environment();
 }

@@ -168,6 +168,7 @@ void log_check(void); /* warns about an invalid level in $SOL_LOG */
     X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \
     X(SOL_CALL_MEMORY, "MiB that a call of an interpreted ONNX network may take; half of the machine's")  \
     X(SOL_LOOP_SECONDS, "seconds after which loops of an interpreted ONNX network end with an error; 60")  \
+    X(SOL_FAR, "comma list of settings of the devices far, as latency=20,memory=4096; device/far/far.h has all")  \
     X(SOL_NUM_THREADS, "threads that take part in a call")
 enum env {
 #define ENV_ENUM(name, text) ENV_##name,

@@ -128,6 +128,7 @@ BAD = {
     "SOL_CC_TIMEOUT": ("soon", "above 0"),
     "SOL_CALL_MEMORY": ("0", "above 0"),
     "SOL_LOOP_SECONDS": ("-1", "above 0"),
+    "SOL_FAR": ("latency=fast", "bandwidth=GB_PER_S"),
 }
 
 
