@@ -247,16 +247,16 @@ static void test_order(void) {
     sol_ptr a = alloc(d, 0, 64), b = alloc(d, 0, 64);
     char out[64];
     CHECK(!fill(d, a, 0, 64));
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 1000; i++) {
         REQUIRE(!run(d, "next", next, 8, a, a, 8, 8) && !follow(d, 1));
         REQUIRE(!on_device(d, 1, b, a, 64) && !follow(d, 0));
         REQUIRE(!on_device(d, 0, a, b, 64));
     }
     CHECK(!follow(d, 1) && !to_host(d, out, a, 64) && !far->wait(d, 1, 0));
-    for (int i = 0; i < 64; i++) CHECK(out[i] == (char)2000);
+    for (int i = 0; i < 64; i++) CHECK(out[i] == (char)1000);
     for (int i = 0; i < 20000; i++) REQUIRE(!run(d, "next", next, 1, a, a, 8, 8));
     CHECK(!follow(d, 1) && !to_host(d, out, a, 64) && !far->wait(d, 1, 0));
-    CHECK(out[0] == (char)22000 && out[8] == (char)2000);
+    CHECK(out[0] == (char)21000 && out[8] == (char)1000);
     far->close(d);
 }
 
