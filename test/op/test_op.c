@@ -99,7 +99,7 @@ static bool check_outputs(struct group *group, const struct gen *g, const struct
     return CHECK(worst <= 1);
 }
 
-/* A device that links must set `compiled` in each kernel: without it, the interpreter computes the same, only slower. */
+/* A device that links must set `compiled` or `far` in each kernel: without it, the interpreter computes the same, only slower. */
 static bool is_compiled(const struct sol_program *p, const char *name) {
     const struct device *device;
     const char *compiler = getenv("SOL_CC");
@@ -108,7 +108,8 @@ static bool is_compiled(const struct sol_program *p, const char *name) {
         return true;
     for (int i = 0; i < p->phase[FORWARD].n; i++) {
         const struct step *step = &p->phase[FORWARD].at[i];
-        if (step->kind == &step_kernel && !((const struct kernel *)step->data)->compiled) return false;
+        const struct kernel *kernel = step->data;
+        if (step->kind == &step_kernel && !kernel->compiled && !kernel->far) return false;
     }
     return true;
 }
