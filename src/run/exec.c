@@ -176,7 +176,7 @@ static enum sol_status run_list(const struct call *call, int done, double *secon
         TRY(run_section(call, section, first, seconds));
         TRY(exec_check_words(call->error));
     }
-    return SOL_OK;
+    return exec_check_words(call->error); /* of the first `done` steps */
 }
 
 static enum sol_status begin_call(struct call *call, const struct request *r) {
