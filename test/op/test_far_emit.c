@@ -309,16 +309,18 @@ static void test_updates(void) {
 
 /* Nothing interprets such kernels. */
 static void test_no_compiler(void) {
-    const char *before = getenv("SOL_CC");
+    char *before = getenv("SOL_CC") ? strdup(getenv("SOL_CC")) : NULL;
     struct sol_model *model = NULL;
     struct sol_program *p = NULL;
     REQUIRE(!sol_model_parse("model \"m\" {\n%0 = input f32[5,4] \"x\"\n%1 = relu %0\n"
                              "output %1 \"y\"\n}\n",
                              &model));
-    if (!before) setenv("SOL_CC", "none", 1);
+    setenv("SOL_CC", "none", 1);
     CHECK(compile_for(&device_plain, model, &(struct sol_options){0}, &p) == SOL_ETOOL);
     CHECK(strstr(sol_error(), "must be compiled"));
-    if (!before) unsetenv("SOL_CC");
+    if (before) setenv("SOL_CC", before, 1);
+    else unsetenv("SOL_CC");
+    free(before);
     sol_model_free(model);
 }
 
