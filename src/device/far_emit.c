@@ -63,17 +63,15 @@ static void add_errors(struct build *b, struct step *step) {
 static void add_numbers(struct build *b, struct step *step, const int32_t *number, int64_t n) {
     const struct constant constant = {number, (size_t)n * sizeof *number};
     VEC_PUSH(b->keep, &b->constants, constant);
-    add_pointer(
-        b, step,
-        (struct buffer_ref){.kind = BUFFER_CONSTANT, .index = b->constants.n - 1});
+    add_pointer(b, step, (struct buffer_ref){.kind = BUFFER_CONSTANT, .index = b->constants.n - 1});
 }
 
 /* The text of a kernel begins with its defines. */
 static struct text begin_text(struct build *b, const char *name) {
     struct text text;
     text_init(&text, b->arena);
-    text_add(&text, "#define KERNEL_%s\n#define TASKS %d\n#define STATUS %d\n", name,
-             TASKS_OF_STEP, SOL_EINDEX);
+    text_add(&text, "#define KERNEL_%s\n#define TASKS %d\n#define STATUS %d\n", name, TASKS_OF_STEP,
+             SOL_EINDEX);
     text_add_raw(&text, far_step_numbers, strlen(far_step_numbers));
     return text;
 }
@@ -85,10 +83,9 @@ static void define(struct text *text, const char *name, const char *value) {
 static enum sol_status finish_kernel(struct build *b, struct step *step, struct text *text) {
     struct kernel *kernel = ARENA_NEW(b->keep, struct kernel);
     text_add_raw(text, far_step_kernels, strlen(far_step_kernels));
-    device_queue_kernel(b, &(struct dfp_parts){.kernel = kernel,
-                                               .text = text->at,
-                                               .comment = step->layers,
-                                               .is_complete = true});
+    device_queue_kernel(
+        b, &(struct dfp_parts){
+               .kernel = kernel, .text = text->at, .comment = step->layers, .is_complete = true});
     add_number(b, step, TASKS_OF_STEP);
     step->kind = &step_kernel;
     step->data = kernel;

@@ -18,7 +18,7 @@
 /* Kernels of one text. */
 struct queued_text {
     const char *text, *comment;
-    bool is_complete; /* without a prelude */
+    bool is_complete;             /* without a prelude */
     VEC(struct kernel *) kernels; /* in the program */
 };
 struct kernel_queue {

@@ -184,7 +184,8 @@ static void move_row(const int64_t *arg, const int32_t *from, const ELEMENT *in,
 
 /* Counts n, p and r, as divisions would take longer than short rows. */
 void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
-    const int64_t rows = arg[FORM_ROWS], parts = arg[FORM_PARTS], total = arg[COPY_N] * parts * rows;
+    const int64_t rows = arg[FORM_ROWS], parts = arg[FORM_PARTS],
+                  total = arg[COPY_N] * parts * rows;
     const int64_t last = share(total, end);
     int64_t at = share(total, begin), n = at / rows / parts, p = at / rows % parts, r = at % rows;
     (void)scratch;
@@ -240,7 +241,20 @@ static void add_row(const REAL *restrict in, REAL *restrict out, int64_t n) {
     for (i = 0; i < n; i++) out[i] = (REAL)(out[i] + in[i]);
 }
 
-/* Rows [first, end) of the output of a batch: a task reads all indices, so that each sum has their order. REAL is unsigned for
+/* A row of the output is divided into lines of so many elements, as a few rows may get all that is added. */
+#define LINE 64
+
+static int64_t lines_of(const int64_t *arg) {
+    return arg[SCATTER_INNER] ? (arg[SCATTER_INNER] + LINE - 1) / LINE : 1;
+}
+
+/* The first element of a line. */
+static int64_t line_at(const int64_t *arg, int64_t line) {
+    const int64_t n = lines_of(arg), inner = arg[SCATTER_INNER];
+    return line / n * inner + least_of(line % n * LINE, inner);
+}
+
+/* Lines [first, end) of the output of a batch: a task reads all indices, so that each sum has their order. REAL is unsigned for
  * integers, which wrap. */
 static bool add_batch(void *const *ptr, const int64_t *arg, int64_t batch, int64_t first,
                       int64_t end) {
@@ -248,26 +262,28 @@ static bool add_batch(void *const *ptr, const int64_t *arg, int64_t batch, int64
     const NUMBER *number = (const NUMBER *)ptr[1] + batch * n;
     const REAL *in = (const REAL *)ptr[0] + batch * n * inner;
     REAL *out = (REAL *)ptr[2] + batch * rows * inner;
+    const int64_t from = line_at(arg, first), to = line_at(arg, end);
     int64_t i;
     if (!are_rows(number, n, arg[SCATTER_LEAST], rows, ptr[3], arg + SCATTER_N_ARGS)) return false;
-    memset(out + first * inner, 0, (size_t)((end - first) * inner) * sizeof *out);
+    memset(out + from, 0, (size_t)(to - from) * sizeof *out);
     for (i = 0; i < n; i++) {
-        const int64_t row = number[i] < 0 ? number[i] + rows : number[i];
-        if (row >= first && row < end) add_row(in + i * inner, out + row * inner, inner);
+        const int64_t row = (number[i] < 0 ? number[i] + rows : number[i]) * inner;
+        const int64_t low = row < from ? from : row, high = least_of(row + inner, to);
+        if (low < high) add_row(in + i * inner + (low - row), out + low, high - low);
     }
     return true;
 }
 
-/* A batch without rows has one here, of which no byte is written: its indices are checked, too. */
+/* A batch without rows has one line here, of which no byte is written: its indices are checked, too. */
 void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
-    const int64_t rows = arg[SCATTER_ROWS] ? arg[SCATTER_ROWS] : 1;
-    const int64_t total = arg[SCATTER_BATCHES] * rows, last = share(total, end);
+    const int64_t all = arg[SCATTER_ROWS] * lines_of(arg), lines = all ? all : 1;
+    const int64_t total = arg[SCATTER_BATCHES] * lines, last = share(total, end);
     int64_t at = share(total, begin), n;
     (void)scratch;
     for (; at < last; at += n) {
-        const int64_t first = at % rows;
-        n = least_of(last - at, rows - first);
-        if (!add_batch(ptr, arg, at / rows, first, least_of(first + n, arg[SCATTER_ROWS]))) return;
+        const int64_t first = at % lines;
+        n = least_of(last - at, lines - first);
+        if (!add_batch(ptr, arg, at / lines, first, least_of(first + n, all))) return;
     }
 }
 #endif
@@ -331,9 +347,8 @@ void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t beg
     for (; at < last; at++) {
         const int64_t outer = at / rows, n = outer / planes, r = at % rows;
         sum_rows(
-            ptr, arg,
-            (const float *)ptr[0] + n * arg[RESAMPLE_IN_STRIDE] + outer % planes * plane, r,
-            (float *)ptr[1] + n * arg[RESAMPLE_OUT_STRIDE] + (outer % planes * rows + r) * row);
+            ptr, arg, (const float *)ptr[0] + n * arg[RESAMPLE_IN_STRIDE] + outer % planes * plane,
+            r, (float *)ptr[1] + n * arg[RESAMPLE_OUT_STRIDE] + (outer % planes * rows + r) * row);
     }
 }
 #endif

@@ -243,6 +243,7 @@ struct kernel {
     /* NULL: interpreted */
     void (*compiled)(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin,
                      int64_t end);
+    /* NULL: it is always compiled, as the kernels of steps on far devices are */
     void (*interpret)(const void *code, void *const *ptr, const int64_t *arg, char *scratch,
                       int64_t begin, int64_t end);
     const void *code;

@@ -13,7 +13,7 @@
  * 0 before a call; they are read when it ends. */
 enum error_word {
     ERROR_STATUS, /* an enum sol_status */
-    ERROR_WHAT,   /* address of a text on the host, which the kernel got as an argument; it may have a %lld per number */
+    ERROR_WHAT, /* address of a text on the host, which the kernel got as an argument; it may have a %lld per number */
     ERROR_NUMBER, /* the numbers of the text, in its order: the one that is wrong */
     ERROR_LIMIT,  /* and the number of rows, or steps, that there are */
     ERROR_MORE,

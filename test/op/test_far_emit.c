@@ -131,12 +131,11 @@ static enum sol_status run_program(const struct run *run, const struct sol_progr
     TRY(sol_program_saved_size(p, run->symbols, &size));
     void *saved = aligned_alloc(64, size + 64 - size % 64);
     REQUIRE(saved);
-    enum sol_status status =
-        sol_program_forward(p, (struct sol_weights *)(uintptr_t)weights, run->symbols, in,
-                            run->out.at, saved);
+    enum sol_status status = sol_program_forward(p, (struct sol_weights *)(uintptr_t)weights,
+                                                 run->symbols, in, run->out.at, saved);
     if (!status)
-        status = sol_program_backward(p, (struct sol_weights *)(uintptr_t)weights, run->symbols,
-                                      in, run->out.at, saved);
+        status = sol_program_backward(p, (struct sol_weights *)(uintptr_t)weights, run->symbols, in,
+                                      run->out.at, saved);
     free(saved);
     return status;
 }
@@ -199,7 +198,9 @@ static struct sol_model *generate(struct run *run, struct random *r) {
     if (!strcmp(run->name, "open")) gen_open(&run->g, r);
     else
         gen_named(&run->g, r,
-                  run->name + (is_gradient ? strlen(GRADIENT) : is_joint ? strlen(JOINT) : 0));
+                  run->name + (is_gradient ? strlen(GRADIENT)
+                               : is_joint  ? strlen(JOINT)
+                                           : 0));
     if (is_gradient) run->g.error += run->g.tolerance; /* as in test_joint.c */
     if (!run->g.n_outputs) return NULL;
     return is_gradient ? gen_gradient(&run->g) : is_joint ? gen_joint(&run->g, r) : run->g.model;
@@ -277,7 +278,8 @@ static void test_indices(void) {
 #define MODEL(first, rest) (snprintf(text, sizeof text, "%s%s}\n", first, rest), text)
     const char *gather = "%2 = gather %0 %1 axis=0\noutput %2 \"y\"\n",
                *plain = "%2 = gather %0 %1 axis=0 wraps=false\noutput %2 \"y\"\n";
-    check_message(MODEL(head, gather), (const void *[]){x, wrong}, "number 7, but there are 5 rows");
+    check_message(MODEL(head, gather), (const void *[]){x, wrong},
+                  "number 7, but there are 5 rows");
     check_message(MODEL(rows, gather), (const void *[]){x, low}, "number -6, but there are 5 rows");
     check_message(MODEL(head, plain), (const void *[]){x, outside}, "an index is outside");
     check_message("model \"m\" {\n%0 = input f32[3,4] \"x\"\n%1 = input i64[3] \"i\"\n"
@@ -311,23 +313,25 @@ static void test_updates(void) {
 
 /* Nothing interprets such kernels. */
 static void test_no_compiler(void) {
-    const char *before = getenv("SOL_CC");
+    char *before = getenv("SOL_CC") ? strdup(getenv("SOL_CC")) : NULL;
     struct sol_model *model = NULL;
     struct sol_program *p = NULL;
     REQUIRE(!sol_model_parse("model \"m\" {\n%0 = input f32[5,4] \"x\"\n%1 = relu %0\n"
                              "output %1 \"y\"\n}\n",
                              &model));
-    if (!before) setenv("SOL_CC", "none", 1);
+    setenv("SOL_CC", "none", 1);
     CHECK(compile_for(&device_plain, model, &(struct sol_options){0}, &p) == SOL_ETOOL);
     CHECK(strstr(sol_error(), "must be compiled"));
-    if (!before) unsetenv("SOL_CC");
+    if (before) setenv("SOL_CC", before, 1);
+    else unsetenv("SOL_CC");
+    free(before);
     sol_model_free(model);
 }
 
 static void test_all(uint64_t seed) {
-    static const char *const kinds[] = {"permute", "reshape", "slice",    "place",    "concat",
-                                        "expand",  "pad",     "gather",   "scatter_sum",
-                                        "resample", "lstm",   "gru",      "rnn_tanh", "rnn_relu"};
+    static const char *const kinds[] = {"permute", "reshape", "slice",    "place",       "concat",
+                                        "expand",  "pad",     "gather",   "scatter_sum", "resample",
+                                        "lstm",    "gru",     "rnn_tanh", "rnn_relu"};
     static const char *const others[] = {"cnn", "mixed", "dag", "epilogue", "kept"};
     char name[64];
     for (int i = 0; i < COUNT(kinds); i++) {

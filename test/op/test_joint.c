@@ -12,11 +12,14 @@
 #include "run/micro_batch.h"
 #include "run/program.h"
 #include "tensors.h"
+#include "turn.h"
 
 #include <math.h>
 #include <pthread.h>
 
 #define GRADIENT "gradient:"
+
+static bool is_named; /* by the command line */
 
 struct run {
     const char *name;
@@ -205,7 +208,7 @@ static void test_joint(struct run *run) {
                                      (const void *const *)run->params.at, run->expected.at);
     CHECK(!status);
     for (int i = 0; devices[i] && !status; i++)
-        if (devices[i] != &device_null && !device_unavailable_reason(devices[i]))
+        if (has_turn(devices[i], run->seed, is_named))
             test_device(run, devices[i]->name);
     tensors_free(&run->in);
     tensors_free(&run->params);
@@ -345,6 +348,7 @@ int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     const int part = check_is_emulated("three models of four") ? 4 : 1;
     if (argc > 1) {
+        is_named = true;
         test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
         return check_done();
     }

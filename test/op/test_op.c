@@ -14,6 +14,7 @@
 #include "gen.h"
 #include "run/micro_batch.h"
 #include "tensors.h"
+#include "turn.h"
 
 #include <math.h>
 
@@ -31,6 +32,8 @@ struct group {
     int n, worst_of;
     double worst; /* error relative to the allowed error */
 };
+
+static bool is_named; /* by the command line */
 
 /* ---- One model on one device ---- */
 
@@ -68,12 +71,6 @@ static int run_program(const struct sol_program *p, const int64_t *symbols,
                                      count_step, &n_steps);
     sol_weights_release(weights);
     return status ? -1 : n_steps;
-}
-
-/* The reason why a device is not tested; NULL: it is tested. */
-static const char *reason_to_skip(const struct device *device) {
-    if (device == &device_null) return "it computes nothing";
-    return device_unavailable_reason(device);
 }
 
 static void print_devices(void) {
@@ -154,7 +151,7 @@ static void test_batch(struct group *group, struct gen *g, const struct model *m
         printf("%s seed %llu: ref: %s\n", group->name, (unsigned long long)group->seed,
                sol_error());
     for (int i = 0; devices[i] && !status; i++)
-        if (!reason_to_skip(devices[i]))
+        if (has_turn(devices[i], group->seed, is_named))
             test_device(group, g, devices[i]->name, symbols, &in, &params, &expected);
     tensors_free(&in);
     tensors_free(&params);
@@ -231,6 +228,7 @@ int main(int argc, char **argv) {
     int n = argc > 3 ? atoi(argv[3]) : 0;
     print_devices();
     if (argc > 1) {
+        is_named = true;
         test_group(argv[1], seed, n ? n : CASES_PER_LAYER);
         return check_done();
     }

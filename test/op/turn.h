@@ -1,0 +1,22 @@
+/* Which devices run a generated model. */
+#ifndef TEST_TURN_H
+#define TEST_TURN_H
+
+#include "device/device.h"
+
+#include <stdlib.h>
+
+/* The reason why a device runs no models; NULL: it does. */
+static inline const char *reason_to_skip(const struct device *device) {
+    if (device == &device_null) return "it computes nothing";
+    if (device->target && getenv("TEST_RUNNER")) return "an emulator starts no other program";
+    return device_unavailable_reason(device);
+}
+
+/* The C compiler compiles all kernels of far devices, which takes long, so they run some of the models. All of them if the user has named
+ * what to test. */
+static inline bool has_turn(const struct device *device, uint64_t seed, bool is_named) {
+    return !reason_to_skip(device) && (!device->target || is_named || seed % 8 == 1);
+}
+
+#endif
