@@ -10,7 +10,7 @@
  *
  * Programs of such devices also run by sol_program_run, with the host's memory: it copies inputs and outputs itself.
  *
- * Threads: a queue may be used by one thread at a time; different queues by different threads.
+ * Threads: queues may be used by any thread, also by several.
  */
 #ifndef SOL_QUEUE_H
 #define SOL_QUEUE_H
@@ -32,10 +32,14 @@ SOL_API SOL_CHECKED enum sol_status sol_queue_new(const char *device, int number
                                                   struct sol_queue **out);
 /* Waits for all operations. Returns the first error of any of them. */
 SOL_API SOL_CHECKED enum sol_status sol_queue_sync(struct sol_queue *queue);
+/* Lets later operations of the queue wait for those that `other`, a queue of the same device, has so far. It does not wait itself. */
+SOL_API SOL_CHECKED enum sol_status sol_queue_wait(struct sol_queue *queue,
+                                                   struct sol_queue *other);
 /* Waits for all operations and frees the queue, but no memory that was allocated. NULL is fine. */
 SOL_API void sol_queue_free(struct sol_queue *queue);
 
-/* Memory of `size` bytes, aligned to 64, of any content. Other queues may use it after a sol_queue_sync. ENOMEM: the device has no
+/* Memory of `size` bytes, aligned to 64, of any content. Other queues may use it after a sol_queue_wait or
+ * sol_queue_sync. ENOMEM: the device has no
  * room. */
 SOL_API SOL_CHECKED enum sol_status sol_alloc(struct sol_queue *queue, size_t size, sol_ptr *out);
 /* Frees it behind all operations of the queue so far. EINVAL if no allocation begins there; 0 is fine. */

@@ -108,6 +108,13 @@ enum sol_status queue_new(const struct target *target, int number, struct sol_qu
 enum sol_status queue_take(struct far_device *device, struct sol_queue **out);
 void queue_put_back(struct sol_queue *queue);
 struct far_device *queue_device(const struct sol_queue *queue);
+/* Frees a queue of queue_new whose operations are done. */
+void queue_close(struct sol_queue *queue);
+/* SOL_OK, or the failure of the queue. */
+enum sol_status queue_check(const struct sol_queue *queue);
+struct lock *queue_lock(struct sol_queue *queue);
+/* Later operations of the queue wait for those that `other`, of the same device, has so far. */
+enum sol_status queue_order(struct sol_queue *queue, struct sol_queue *other);
 /* Adds a command behind those that the queue has so far. */
 enum sol_status queue_launch(struct sol_queue *queue, const struct launch *launch);
 enum sol_status queue_copy(struct sol_queue *queue, const struct transfer *transfer);

@@ -326,7 +326,9 @@ enum sol_status sol_program_enqueue(const struct sol_program *program, struct so
     TRY(request_check_symbols(p, symbols));
     TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));
     enum sol_status status = check_ports(&c);
+    lock_acquire(queue_lock(queue));
     if (!status) status = p->far ? enqueue(&c, weights) : run_on_queue(&c, symbols);
+    lock_release(queue_lock(queue));
     program_give_back(p, c.binding, NULL);
     return status;
 }

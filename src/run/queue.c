@@ -1,7 +1,7 @@
 /*
  * Queues: one order for the commands of several calls, on the streams of a far device.
  *
- *   far_call.c, sol_copy_.., sol_alloc -> queue_launch, queue_copy -> struct target
+ *   far_call.c, queue_api.c -> queue_launch, queue_copy -> small copies: pack.c -> struct target
  *
  * Kernels go to stream 0, copies between host and device to the last stream; with two streams they overlap, unless the queue needs
  * their order. Where a queue goes from one stream to the other, a command of the new stream waits for the last event of the old one. So a
@@ -11,6 +11,7 @@
  * queue that failed stays failed.
  */
 #include "run/far.h"
+#include "run/pack.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct kept {
 };
 
 struct sol_queue {
+    struct lock lock; /* of the functions in queue_api.c */
     struct far_device *device;
     uint64_t last[2], seen[2];
     enum sol_status status; /* of the first failure */
@@ -29,12 +31,18 @@ struct sol_queue {
     sol_ptr arena, error; /* error: ERROR_WORDS words */
     size_t arena_size;
     bool may_fail;
+    struct pack *pack; /* PACKS of them; NULL: not used yet */
+    int at_pack;       /* the one that is being filled */
     struct kept *kept;
     int n_pointers;
     sol_ptr *pointer;
     struct sol_queue *next; /* in the list of idle ones */
 };
 
+enum sol_status queue_check(const struct sol_queue *q) {
+    return q->status ? fail(q->status, "%s", q->message) : SOL_OK;
+}
+struct lock *queue_lock(struct sol_queue *q) { return &q->lock; }
 struct far_device *queue_device(const struct sol_queue *q) { return q->device; }
 sol_ptr queue_error_words(const struct sol_queue *q) { return q->error; }
 void queue_may_fail(struct sol_queue *q) { q->may_fail = true; }
@@ -49,9 +57,6 @@ static enum sol_status note(struct sol_queue *q, enum sol_status status) {
     return status;
 }
 
-static enum sol_status check(const struct sol_queue *q) {
-    return q->status ? fail(q->status, "%s", q->message) : SOL_OK;
-}
 
 /* ---- Commands ---- */
 
@@ -68,19 +73,105 @@ static enum sol_status order(struct sol_queue *q, int to) {
     return SOL_OK;
 }
 
-enum sol_status queue_launch(struct sol_queue *q, const struct launch *launch) {
-    TRY(check(q));
+static enum sol_status submit_launch(struct sol_queue *q, const struct launch *launch) {
     const int stream = launch->kind == LAUNCH_HOST ? copy_stream(q) : 0;
     TRY(order(q, stream));
     return q->device->target->launch(q->device->context, stream, launch, &q->last[stream]);
 }
 
-enum sol_status queue_copy(struct sol_queue *q, const struct transfer *transfer) {
-    TRY(check(q));
-    if (!transfer->size) return SOL_OK;
+static enum sol_status submit_copy(struct sol_queue *q, const struct transfer *transfer) {
     const int stream = transfer->kind == TRANSFER_ON_DEVICE ? 0 : copy_stream(q);
     TRY(order(q, stream));
     return q->device->target->copy(q->device->context, stream, transfer, &q->last[stream]);
+}
+
+/* ---- Small copies ---- */
+
+/* Submits the pieces that are collected, if there are any. */
+static enum sol_status flush(struct sol_queue *q) {
+    struct pack *p = q->pack ? &q->pack[q->at_pack] : NULL;
+    if (!p || !p->n || p->event) return SOL_OK;
+    const struct transfer all = pack_transfer(p);
+    const struct launch pieces = pack_launch(p);
+    if (p->kind == TRANSFER_TO_HOST) TRY(submit_launch(q, &pieces));
+    TRY(submit_copy(q, &all));
+    p->event = q->last[copy_stream(q)];
+    return p->kind == TRANSFER_TO_DEVICE ? submit_launch(q, &pieces) : SOL_OK;
+}
+
+static enum sol_status make_packs(struct sol_queue *q) {
+    struct pack *packs = mem_alloc(PACKS * sizeof *packs, 64);
+    char *data = mem_alloc(PACKS * PACK_BYTES, 4096);
+    sol_ptr staged = 0;
+    if (!packs || !data) return fail(SOL_ENOMEM, "no memory to collect small copies");
+    TRY(queue_alloc(q, PACKS * PACK_BYTES, &staged));
+    for (int i = 0; i < PACKS; i++) {
+        packs[i].data = data + i * PACK_BYTES;
+        packs[i].staged = staged + i * PACK_BYTES;
+    }
+    q->pack = packs;
+    return SOL_OK;
+}
+
+/* The pack to fill next. If all are under way, waits for the oldest one. */
+static enum sol_status next_pack(struct sol_queue *q) {
+    TRY(flush(q));
+    q->at_pack = (q->at_pack + 1) % PACKS;
+    struct pack *p = &q->pack[q->at_pack];
+    if (!p->event) return SOL_OK;
+    TRY(q->device->target->wait(q->device->context, copy_stream(q), p->event));
+    pack_finish(p);
+    return SOL_OK;
+}
+
+static enum sol_status collect(struct sol_queue *q, const struct transfer *transfer) {
+    if (!q->pack) TRY(make_packs(q));
+    if (q->pack[q->at_pack].event || !pack_has_room(&q->pack[q->at_pack], transfer))
+        TRY(next_pack(q));
+    pack_add(&q->pack[q->at_pack], transfer);
+    return SOL_OK;
+}
+
+/* All copies are done. Downloads are finished in the order in which they were added. */
+static void finish_packs(struct sol_queue *q) {
+    for (int i = 1; q->pack && i <= PACKS; i++) pack_finish(&q->pack[(q->at_pack + i) % PACKS]);
+}
+
+static void free_packs(struct sol_queue *q) {
+    if (!q->pack) return;
+    const enum sol_status status = queue_dealloc(q, q->pack->staged);
+    (void)status; /* of a broken device */
+    mem_free(q->pack->data);
+    mem_free(q->pack);
+}
+
+/* ---- Operations ---- */
+
+enum sol_status queue_launch(struct sol_queue *q, const struct launch *launch) {
+    TRY(queue_check(q));
+    TRY(flush(q));
+    return submit_launch(q, launch);
+}
+
+enum sol_status queue_copy(struct sol_queue *q, const struct transfer *transfer) {
+    TRY(queue_check(q));
+    if (!transfer->size) return SOL_OK;
+    if (q->device->target->has_pieces && pack_fits(transfer)) return collect(q, transfer);
+    TRY(flush(q));
+    return submit_copy(q, transfer);
+}
+
+enum sol_status queue_order(struct sol_queue *q, struct sol_queue *other) {
+    TRY(queue_check(q));
+    TRY(flush(q));
+    TRY(flush(other));
+    for (int to = 0; to < q->device->target->n_streams; to++) {
+        const int from = !to;
+        const uint64_t own = q->last[from];
+        if (other->last[from] > own) q->last[from] = other->last[from];
+        TRY(order(q, to));
+    }
+    return SOL_OK;
 }
 
 /* An event behind which copies may use the memory, as commands before it may still use it for something else. */
@@ -91,7 +182,8 @@ static enum sol_status mark(struct sol_queue *q) {
 }
 
 enum sol_status queue_alloc(struct sol_queue *q, size_t size, sol_ptr *out) {
-    TRY(check(q));
+    TRY(queue_check(q));
+    TRY(flush(q));
     TRY(q->device->target->alloc(q->device->context, 0, size ? size : 1, out));
     return mark(q);
 }
@@ -99,6 +191,7 @@ enum sol_status queue_alloc(struct sol_queue *q, size_t size, sol_ptr *out) {
 /* Copies that use the memory come first. */
 enum sol_status queue_dealloc(struct sol_queue *q, sol_ptr at) {
     if (!at) return SOL_OK;
+    if (!q->status) TRY(flush(q));
     if (!q->status) TRY(order(q, 0));
     return q->device->target->free(q->device->context, 0, at);
 }
@@ -149,8 +242,10 @@ static void release_kept(struct sol_queue *q) {
 
 static enum sol_status wait_streams(struct sol_queue *q) {
     const struct target *target = q->device->target;
+    TRY(flush(q));
     for (int s = target->n_streams - 1; s >= 0; s--)
         if (q->last[s]) TRY(target->wait(q->device->context, s, q->last[s]));
+    finish_packs(q);
     return SOL_OK;
 }
 
@@ -167,12 +262,12 @@ static enum sol_status read_words(struct sol_queue *q) {
 }
 
 enum sol_status queue_wait(struct sol_queue *q) {
-    enum sol_status status = check(q);
+    enum sol_status status = queue_check(q);
     if (!status) status = wait_streams(q);
     if (!status) status = read_words(q);
     (void)note(q, status);
     release_kept(q);
-    return status ? check(q) : SOL_OK;
+    return status ? queue_check(q) : SOL_OK;
 }
 
 /* ---- Queues ---- */
@@ -184,25 +279,28 @@ static enum sol_status clear_words(struct sol_queue *q) {
     return queue_launch(q, &fill);
 }
 
+/* Frees the queue, whose operations are done, without the device. */
+static void drop(struct sol_queue *q) {
+    const enum sol_status a = queue_dealloc(q, q->arena), b = queue_dealloc(q, q->error);
+    (void)a, (void)b; /* of a broken device */
+    free_packs(q);
+    release_kept(q);
+    lock_fini(&q->lock);
+    mem_free(q->pointer);
+    mem_free(q);
+}
+
 /* The queue takes over the reference to the device. */
 static enum sol_status make(struct far_device *device, struct sol_queue **out) {
     struct sol_queue *q = mem_alloc(sizeof *q, 16);
     if (!q) return fail(SOL_ENOMEM, "no memory for a queue");
     q->device = device;
+    lock_init(&q->lock);
     enum sol_status status = queue_alloc(q, ERROR_WORDS * sizeof(int64_t), &q->error);
     if (!status) status = clear_words(q);
-    if (status) mem_free(q);
+    if (status) drop(q);
     else *out = q;
     return status;
-}
-
-/* Frees the queue, whose operations are done, without the device. */
-static void drop(struct sol_queue *q) {
-    const enum sol_status a = queue_dealloc(q, q->arena), b = queue_dealloc(q, q->error);
-    (void)a, (void)b; /* of a broken device */
-    release_kept(q);
-    mem_free(q->pointer);
-    mem_free(q);
 }
 
 enum sol_status queue_new(const struct target *target, int number, struct sol_queue **out) {
@@ -236,69 +334,16 @@ void queue_put_back(struct sol_queue *q) {
     lock_release(&q->device->lock);
 }
 
+void queue_close(struct sol_queue *q) {
+    struct far_device *device = q->device;
+    drop(q);
+    far_close(device);
+}
+
 void queue_drop_idle(struct far_device *device) {
     for (struct sol_queue *q = device->idle, *next; q; q = next) {
         next = q->next;
         drop(q);
     }
     device->idle = NULL;
-}
-
-/* ---- Interface ---- */
-
-enum sol_status sol_queue_sync(struct sol_queue *q) { return queue_wait(q); }
-
-void sol_queue_free(struct sol_queue *q) {
-    if (!q) return;
-    struct far_device *device = q->device;
-    const enum sol_status status = queue_wait(q);
-    (void)status; /* the caller could have waited */
-    drop(q);
-    far_close(device);
-}
-
-enum sol_status sol_alloc(struct sol_queue *q, size_t size, sol_ptr *out) {
-    TRY(queue_alloc(q, size, out));
-    if (buffers_add(&q->device->buffers, *out, size ? size : 1)) return SOL_OK;
-    TRY(queue_dealloc(q, *out));
-    return fail(SOL_ENOMEM, "no memory for the table of allocations");
-}
-
-enum sol_status sol_free(struct sol_queue *q, sol_ptr at) {
-    if (!at) return SOL_OK;
-    TRY(check(q));
-    if (!buffers_remove(&q->device->buffers, at))
-        return fail(SOL_EINVAL, "no allocation of the device begins at %#llx",
-                    (unsigned long long)at);
-    return queue_dealloc(q, at);
-}
-
-static enum sol_status copy(struct sol_queue *q, const char *what, const struct transfer *t) {
-    if (!t->size) return SOL_OK;
-    if (t->to) TRY(buffers_check(&q->device->buffers, what, t->to, t->size));
-    if (t->from) TRY(buffers_check(&q->device->buffers, what, t->from, t->size));
-    if (t->kind == TRANSFER_TO_DEVICE ? !t->host || !t->to
-                                      : !t->from || (t->kind == TRANSFER_TO_HOST ? !t->host : !t->to))
-        return fail(SOL_EINVAL, "%s: a pointer is NULL", what);
-    return queue_copy(q, t);
-}
-
-enum sol_status sol_copy_to_device(struct sol_queue *q, sol_ptr to, const void *from, size_t size) {
-    return copy(q, "copy to the device",
-                &(struct transfer){.kind = TRANSFER_TO_DEVICE,
-                                   .to = to,
-                                   .host = (void *)(uintptr_t)from,
-                                   .size = size});
-}
-
-enum sol_status sol_copy_to_host(struct sol_queue *q, void *to, sol_ptr from, size_t size) {
-    return copy(q, "copy to the host",
-                &(struct transfer){
-                    .kind = TRANSFER_TO_HOST, .from = from, .host = to, .size = size});
-}
-
-enum sol_status sol_copy_on_device(struct sol_queue *q, sol_ptr to, sol_ptr from, size_t size) {
-    return copy(q, "copy on the device",
-                &(struct transfer){
-                    .kind = TRANSFER_ON_DEVICE, .to = to, .from = from, .size = size});
 }

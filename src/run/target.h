@@ -1,7 +1,7 @@
 /*
  * The run-time half of a far device: one whose memory the host cannot read. It has memory, code, and streams of commands.
  *
- *   run/queue.c, run/buffer.c, run/far.c -> struct target -> device/far, device/ve
+ *   run/queue.c, run/far.c -> struct target -> device/far, device/ve
  *
  * All functions may be called from any thread. A stream computes its commands in the order in which they were submitted; two
  * streams overlap. The functions that submit commands return at once: they never wait for a command. Each command of a stream has
@@ -22,7 +22,7 @@ enum transfer_kind { TRANSFER_TO_DEVICE, TRANSFER_TO_HOST, TRANSFER_ON_DEVICE };
 struct transfer {
     enum transfer_kind kind;
     sol_ptr to, from; /* the one that is in the device's memory, or both */
-    void *host;          /* the other one; TRANSFER_ON_DEVICE: NULL */
+    void *host;       /* the other one; TRANSFER_ON_DEVICE: NULL */
     size_t size;
 };
 
@@ -32,6 +32,9 @@ enum launch_kind {
     LAUNCH_HOST,   /* calls `function` on a thread of the host; on the last stream only */
     LAUNCH_WAIT,   /* later commands wait for event arg[1] of stream arg[0] */
     LAUNCH_UNLOAD, /* frees the module of `code` */
+    /* Copies pieces that lie one behind the other from ptr[0] on to ptr[1], ptr[2], ..: piece i has arg[i] bytes. GATHER: from there */
+    LAUNCH_SCATTER,
+    LAUNCH_GATHER,
 };
 
 /* A command. All that it points to is copied, except `user`. A kernel is a function
@@ -54,6 +57,7 @@ struct launch {
 struct target {
     const char *name;
     int n_streams; /* 1, or 2: kernels on stream 0, copies on stream 1 */
+    bool has_pieces; /* it has LAUNCH_SCATTER and LAUNCH_GATHER */
     /* Opens device `number`, counted from 0 among the visible ones. EDEVICE: there is none, or it cannot be used. */
     enum sol_status (*open)(int number, void **context);
     /* Ends what runs, and frees all memory and modules. */

@@ -48,6 +48,8 @@ enum far_kind {
     FAR_HOST,
     FAR_WAIT,
     FAR_UNLOAD,
+    FAR_SCATTER,
+    FAR_GATHER,
     FAR_TO_DEVICE,
     FAR_TO_HOST,
     FAR_ON_DEVICE,

@@ -194,7 +194,8 @@ static const struct {
 } kinds[] = {
     [LAUNCH_KERNEL] = {"a kernel", FAR_KERNEL, 0},    [LAUNCH_FILL] = {"a fill", FAR_FILL, 0},
     [LAUNCH_HOST] = {"a host function", FAR_HOST, 1}, [LAUNCH_WAIT] = {"a wait", FAR_WAIT, -1},
-    [LAUNCH_UNLOAD] = {"an unload", FAR_UNLOAD, 0},
+    [LAUNCH_UNLOAD] = {"an unload", FAR_UNLOAD, 0},   [LAUNCH_SCATTER] = {"a scatter", FAR_SCATTER, 0},
+    [LAUNCH_GATHER] = {"a gather", FAR_GATHER, 0},
 };
 
 /* Waiting for an event that nobody has submitted could wait forever. Two streams cannot wait for each other, since each event was
@@ -215,12 +216,24 @@ static enum sol_status check_fill(struct far *far, const struct launch *l) {
     return check_range(far, l->ptr[0], (uint64_t)l->arg[1]);
 }
 
+static enum sol_status check_pieces(struct far *far, const struct launch *l) {
+    int64_t sum = 0;
+    if (l->n_ptr != l->n_arg + 1)
+        return fail(SOL_EINVAL, "far %d: a size for each piece", far->number);
+    for (int i = 0; i < l->n_arg; i++) {
+        TRY(check_range(far, l->ptr[i + 1], (uint64_t)l->arg[i]));
+        sum += l->arg[i];
+    }
+    return check_range(far, l->ptr[0], (uint64_t)sum);
+}
+
 static enum sol_status check_launch(struct far *far, int stream, const struct launch *l) {
     TRY(check_stream(far, stream));
     if (kinds[l->kind].only >= 0 && kinds[l->kind].only != stream)
         return fail(SOL_EINVAL, "far %d: %s runs on stream %d", far->number, kinds[l->kind].name,
                     kinds[l->kind].only);
     if (l->kind == LAUNCH_FILL) return check_fill(far, l);
+    if (l->kind == LAUNCH_SCATTER || l->kind == LAUNCH_GATHER) return check_pieces(far, l);
     return l->kind == LAUNCH_WAIT ? check_wait(far, l) : SOL_OK;
 }
 
@@ -252,6 +265,7 @@ static enum sol_status wait_event(void *context, int stream, uint64_t event) {
 const struct target far_target = {
     .name = "far",
     .n_streams = FAR_STREAMS,
+    .has_pieces = true,
     .open = open_device,
     .close = close_device,
     .alloc = alloc,

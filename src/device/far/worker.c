@@ -214,6 +214,18 @@ static void await_event(const int64_t *arg) {
     while (!far_await(&ring->done, &ring->waiting, (uint64_t)arg[1], 0)) continue;
 }
 
+/* Moves pieces between one place, where they lie one behind the other, and their own places. */
+static void move_pieces(const struct far_record *record) {
+    const uint64_t *ptr = far_pointers(record);
+    const int64_t *size = far_numbers(record);
+    char *all = address_of(ptr[0]);
+    for (int i = 0; i < record->n_arg; all += size[i++]) {
+        void *piece = address_of(ptr[i + 1]);
+        if (record->kind == FAR_SCATTER) memcpy(piece, all, (size_t)size[i]);
+        else memcpy(all, piece, (size_t)size[i]);
+    }
+}
+
 static void run(const struct far_record *record) {
     const struct far_settings *settings = &shared->settings;
     const int64_t *arg = far_numbers(record);
@@ -225,6 +237,11 @@ static void run(const struct far_record *record) {
         break;
     case FAR_FILL:
         memset(address_of(far_pointers(record)[0]), (int)arg[0], (size_t)arg[1]);
+        far_pay(start, s);
+        break;
+    case FAR_SCATTER:
+    case FAR_GATHER:
+        move_pieces(record);
         far_pay(start, s);
         break;
     case FAR_ON_DEVICE:

@@ -1,0 +1,240 @@
+/*
+ * Queues: random operations on four queues against a sequential model, bad pointers, and failures of the device. On device `far`, and on
+ * the host.
+ */
+#include "check.h"
+#include "device/device.h"
+
+#include <sol/queue.h>
+#include <sol/sol.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUES  4
+#define BUFFERS 24
+#define FLOATS  2048 /* of a buffer, at most */
+
+static uint64_t seed = 1;
+
+static int64_t draw(int64_t n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* y = 2 x + 1, of any number of elements. */
+static struct sol_program *compile_line(const char *device) {
+    struct sol_program *p = NULL;
+    struct sol_model *m = sol_model_new("line");
+    const int64_t n = sol_model_symbol(m, "n");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 1, &n);
+    sol_tensor twice[] = {x, sol_model_scalar(m, 2)}, sum[] = {0, sol_model_scalar(m, 1)};
+    sum[0] = sol_model_layer(m, "mul", 2, twice, "", NULL);
+    sol_model_output(m, "y", sol_model_layer(m, "add", 2, sum, "", NULL));
+    struct sol_options options = {.device = device, .no_autotune = true};
+    if (!CHECK(!sol_compile(m, &options, &p))) puts(sol_error());
+    sol_model_free(m);
+    return p;
+}
+
+/* ---- Random operations ---- */
+
+/* A buffer of the device, and what it must hold. */
+struct buffer {
+    sol_ptr at;
+    int64_t n;
+    int queue; /* that used it last */
+    float expected[FLOATS];
+};
+
+/* Memory of the host that a queue reads or writes until it is synchronised. */
+struct lent {
+    struct lent *next;
+    bool is_result;
+    int64_t n;
+    float data[FLOATS], expected[FLOATS];
+};
+
+static struct {
+    struct sol_queue *queue[QUEUES];
+    struct lent *lent[QUEUES];
+    struct buffer buffer[BUFFERS];
+    struct sol_program *program;
+    struct sol_weights *weights;
+} world;
+
+static bool good(enum sol_status status) {
+    if (CHECK(!status)) return true;
+    puts(sol_error());
+    return false;
+}
+
+/* The queue waits for the one that used the buffer before. */
+static void take(int queue, struct buffer *b) {
+    if (b->queue != queue) good(sol_queue_wait(world.queue[queue], world.queue[b->queue]));
+    b->queue = queue;
+}
+
+static struct lent *lend(int queue, int64_t n) {
+    struct lent *lent = calloc(1, sizeof *lent);
+    lent->n = n;
+    lent->next = world.lent[queue];
+    return world.lent[queue] = lent;
+}
+
+static void sync_queue(int queue) {
+    good(sol_queue_sync(world.queue[queue]));
+    for (struct lent *l = world.lent[queue], *next; l; l = next) {
+        next = l->next;
+        if (l->is_result) CHECK(!memcmp(l->data, l->expected, (size_t)l->n * sizeof(float)));
+        free(l);
+    }
+    world.lent[queue] = NULL;
+}
+
+static void upload(int queue, struct buffer *b) {
+    const int64_t first = draw(b->n), n = 1 + draw(b->n - first);
+    struct lent *from = lend(queue, n);
+    for (int64_t i = 0; i < n; i++) from->data[i] = b->expected[first + i] = (float)draw(1000);
+    good(sol_copy_to_device(world.queue[queue], b->at + (uint64_t)first * sizeof(float), from->data,
+                            (size_t)n * sizeof(float)));
+}
+
+static void download(int queue, const struct buffer *b) {
+    const int64_t first = draw(b->n), n = 1 + draw(b->n - first);
+    struct lent *to = lend(queue, n);
+    to->is_result = true;
+    memcpy(to->expected, b->expected + first, (size_t)n * sizeof(float));
+    good(sol_copy_to_host(world.queue[queue], to->data, b->at + (uint64_t)first * sizeof(float),
+                          (size_t)n * sizeof(float)));
+}
+
+static void renew(int queue, struct buffer *b) {
+    if (b->at) good(sol_free(world.queue[queue], b->at));
+    b->n = 1 + draw(draw(4) ? 64 : FLOATS);
+    good(sol_alloc(world.queue[queue], (size_t)b->n * sizeof(float), &b->at));
+    struct lent *from = lend(queue, b->n);
+    for (int64_t i = 0; i < b->n; i++) from->data[i] = b->expected[i] = (float)draw(100);
+    good(sol_copy_to_device(world.queue[queue], b->at, from->data, (size_t)b->n * sizeof(float)));
+}
+
+static void launch(int queue, const struct buffer *x, struct buffer *y) {
+    const int64_t n = 1 + draw(x->n < y->n ? x->n : y->n);
+    good(sol_program_enqueue(world.program, world.weights, world.queue[queue], &n, &x->at, &y->at));
+    for (int64_t i = 0; i < n; i++) {
+        y->expected[i] = 2 * x->expected[i] + 1;
+        if (y->expected[i] > 1e6f) y->expected[i] = 2 * x->expected[i] + 1;
+    }
+}
+
+static void copy(int queue, const struct buffer *x, struct buffer *y) {
+    const int64_t n = 1 + draw(x->n < y->n ? x->n : y->n);
+    good(sol_copy_on_device(world.queue[queue], y->at, x->at, (size_t)n * sizeof(float)));
+    memmove(y->expected, x->expected, (size_t)n * sizeof(float));
+}
+
+static void do_something(void) {
+    const int queue = (int)draw(QUEUES);
+    struct buffer *x = &world.buffer[draw(BUFFERS)], *y = &world.buffer[draw(BUFFERS)];
+    const int what = (int)draw(100);
+    if (what < 3) {
+        sync_queue(queue);
+        return;
+    }
+    take(queue, y);
+    if (!y->at || what < 8) renew(queue, y);
+    else if (what < 35) upload(queue, y);
+    else if (what < 55) download(queue, y);
+    else if (x != y && x->at) {
+        take(queue, x);
+        if (what < 75) launch(queue, x, y);
+        else copy(queue, x, y);
+    }
+}
+
+static void test_random(const char *device, int n) {
+    memset(&world, 0, sizeof world);
+    world.program = compile_line(device);
+    if (!world.program || !good(sol_weights_new(world.program, NULL, &world.weights))) return;
+    for (int q = 0; q < QUEUES; q++) good(sol_queue_new(device, 0, &world.queue[q]));
+    for (int i = 0; i < n; i++) do_something();
+    for (int i = 0; i < BUFFERS; i++) {
+        struct buffer *b = &world.buffer[i];
+        if (b->at) good(sol_free(world.queue[b->queue], b->at));
+    }
+    for (int q = 0; q < QUEUES; q++) sync_queue(q);
+    for (int q = 0; q < QUEUES; q++) sol_queue_free(world.queue[q]);
+    sol_weights_release(world.weights);
+    sol_program_release(world.program);
+}
+
+/* ---- Bad input ---- */
+
+static bool says(enum sol_status status, enum sol_status expected, const char *message) {
+    const bool ok = status == expected && strstr(sol_error(), message);
+    if (!ok) printf("status %d: %s; expected %d: %s\n", status, sol_error(), expected, message);
+    return ok;
+}
+
+static void test_pointers(const char *device) {
+    struct sol_queue *q;
+    sol_ptr at = 0;
+    char data[64] = {0};
+    if (!good(sol_queue_new(device, 0, &q))) return;
+    good(sol_alloc(q, 64, &at));
+    CHECK(says(sol_copy_to_device(q, at + 1, data, 64), SOL_EINVAL, "64 bytes from byte 1 on"));
+    CHECK(says(sol_copy_to_host(q, data, 16, 4), SOL_EINVAL, "not in memory that was allocated"));
+    CHECK(says(sol_copy_to_host(q, NULL, at, 4), SOL_EINVAL, "pointer is NULL"));
+    CHECK(says(sol_free(q, at + 8), SOL_EINVAL, "no allocation of the device begins"));
+    good(sol_copy_to_device(q, at, data, 0));
+    good(sol_copy_to_device(q, at + 63, data, 1));
+    good(sol_free(q, at));
+    CHECK(says(sol_free(q, at), SOL_EINVAL, "no allocation of the device begins"));
+    CHECK(says(sol_copy_to_device(q, at, data, 4), SOL_EINVAL, "not in memory that was allocated"));
+    good(sol_free(q, 0));
+    good(sol_queue_sync(q));
+    sol_queue_free(q);
+    CHECK(says(sol_queue_new("nothing", 0, &q), SOL_EINVAL, "there is no device \"nothing\""));
+    CHECK(says(sol_queue_new(device, 99, &q), SOL_EDEVICE, "there is no"));
+    CHECK(says(sol_queue_new(device, -1, &q), SOL_EINVAL, "no device -1"));
+}
+
+static void test_enqueue(const char *device) {
+    struct sol_program *p = compile_line(device), *other = compile_line("ref");
+    struct sol_weights *w = NULL, *w_other = NULL;
+    struct sol_queue *q;
+    sol_ptr x = 0, y = 0;
+    const int64_t n = 16, less = -1;
+    if (!good(sol_weights_new(p, NULL, &w)) || !good(sol_queue_new(device, 0, &q))) return;
+    good(sol_weights_new(other, NULL, &w_other));
+    good(sol_alloc(q, 64, &x));
+    good(sol_alloc(q, 60, &y));
+    CHECK(says(sol_program_enqueue(p, w, q, &n, &x, &y), SOL_EINVAL, "output y: 64 bytes"));
+    CHECK(says(sol_program_enqueue(p, w, q, &less, &x, &y), SOL_EINVAL, "symbol 0 is -1"));
+    if (strcmp(device, "x86") && strcmp(device, "ref"))
+        CHECK(says(sol_program_enqueue(other, w_other, q, &n, &x, &y), SOL_EINVAL, "not compiled"));
+    good(sol_free(q, x));
+    good(sol_free(q, y));
+    sol_queue_free(q);
+    sol_weights_release(w);
+    sol_weights_release(w_other);
+    sol_program_release(p);
+    sol_program_release(other);
+}
+
+int main(int argc, char **argv) {
+    const int n = argc > 1 ? atoi(argv[1]) : 20000;
+    setenv("SOL_FAR", "latency=0", 0);
+    test_random("ref", 2000);
+    test_pointers("ref");
+    test_enqueue("ref");
+    const char *reason = device_unavailable_reason(&device_far);
+    if (getenv("TEST_RUNNER")) reason = "an emulator starts no other program";
+    if (reason) {
+        printf("device far skipped: %s\n", reason);
+        return check_done();
+    }
+    test_random("far", n);
+    test_pointers("far");
+    test_enqueue("far");
+    return check_done();
+}
