@@ -214,7 +214,7 @@ static enum sol_status bind_symbols(struct binding *b, const struct sol_program 
 
 static enum sol_status make_binding(struct arena *arena, struct arena *temporary,
                                     const struct sol_program *program, enum phase phase,
-                                    const int64_t *symbols, struct binding **out) {
+                                    const int64_t *symbols, int64_t cache, struct binding **out) {
     ARENA_BOUNDARY(arena, return fail(SOL_ENOMEM, "no memory for a program's arguments"));
     temporary->boundary = arena->boundary;
     const struct step_list *list = &program->phase[phase];
@@ -224,7 +224,7 @@ static enum sol_status make_binding(struct arena *arena, struct arena *temporary
                             .saved = ARENA_ARRAY(temporary, int64_t, program->n_saved)};
     b->phase = phase;
     TRY(bind_symbols(b, program, symbols));
-    make_sections(temporary, b, list, program->portion_cache);
+    make_sections(temporary, b, list, cache);
     TRY(place_slots(temporary, b, list, places.arena));
     if (!phase_is_prepack(phase))
         TRY(program_place_saved(program, b->symbol, places.saved, &saved_size));
@@ -235,10 +235,15 @@ static enum sol_status make_binding(struct arena *arena, struct arena *temporary
 
 enum sol_status binding_new(const struct sol_program *program, enum phase phase,
                             const int64_t *symbols, struct binding **out) {
+    return binding_new_for(program, phase, symbols, program->portion_cache, out);
+}
+
+enum sol_status binding_new_for(const struct sol_program *program, enum phase phase,
+                                const int64_t *symbols, int64_t cache, struct binding **out) {
     struct arena arena, temporary;
     arena_init(&arena);
     arena_init(&temporary);
-    enum sol_status status = make_binding(&arena, &temporary, program, phase, symbols, out);
+    enum sol_status status = make_binding(&arena, &temporary, program, phase, symbols, cache, out);
     arena_fini(&temporary);
     if (status) arena_fini(&arena);
     else (*out)->arena = arena;

@@ -21,6 +21,9 @@ struct workspace {
  * binding. EINVAL if a condition does not hold. */
 enum sol_status binding_new(const struct sol_program *program, enum phase phase,
                             const int64_t *symbols, struct binding **out);
+/* The same for micro-batches whose intermediates fit into `cache` bytes, instead of the program's portion_cache. */
+enum sol_status binding_new_for(const struct sol_program *program, enum phase phase,
+                                const int64_t *symbols, int64_t cache, struct binding **out);
 void binding_free(struct binding *binding);
 /* The size of a slot in this binding, in bytes, and the first and last step of its lifetime. */
 void binding_slot(const struct binding *binding, const struct slot *slot, int64_t *size, int *first,

@@ -32,7 +32,22 @@ static struct far_device *find_locked(const struct target *target, int number) {
     return d;
 }
 
+/* Memory of users; programs and weights free theirs before. */
+static void report_leaks(const struct far_device *d) {
+    size_t sum = 0;
+    for (int i = 0; i < d->buffers.n; i++) sum += d->buffers.buffer[i].size;
+    if (d->buffers.n)
+        log_write(LOG_WARN, "device %s %d: %d allocations of %zu bytes have not been freed",
+                  d->target->name, d->number, d->buffers.n, sum);
+}
+
+/* At the end of the process: devices that are still open. */
+static __attribute__((destructor)) void report_all_leaks(void) {
+    for (const struct far_device *d = devices; d; d = d->next) report_leaks(d);
+}
+
 static void close_device(struct far_device *d) {
+    report_leaks(d);
     if (d->context) {
         queue_drop_idle(d);
         far_saved_drop(d);

@@ -255,6 +255,26 @@ static enum sol_status stage(struct far_call *c, const struct request *r) {
     return status;
 }
 
+/* The device has no room for the whole batch: tries smaller and smaller micro-batches, as long as they need less memory. The last error is
+ * that of the device. */
+static enum sol_status stage_divided(struct far_call *c, const struct request *r) {
+    struct binding *whole = c->binding;
+    enum sol_status status = SOL_ENOMEM;
+    size_t before = whole->arena_size;
+    for (size_t cache = before / 2; status == SOL_ENOMEM && cache; cache /= 4) {
+        TRY(binding_new_for(r->program, r->phase, r->symbols, (int64_t)cache, &c->binding));
+        const bool is_smaller = c->binding->arena_size < before;
+        if (is_smaller) {
+            before = c->binding->arena_size;
+            status = stage(c, r);
+        }
+        binding_free(c->binding);
+        c->binding = whole;
+    }
+    if (status != SOL_ENOMEM) return status;
+    return stage(c, r); /* for its message, if nothing was tried */
+}
+
 enum sol_status far_run(const struct request *r, double *seconds) {
     struct sol_program *p = (struct sol_program *)(uintptr_t)r->program;
     struct far_call c = {.program = p, .weights = r->weights, .seconds = seconds};
@@ -262,6 +282,7 @@ enum sol_status far_run(const struct request *r, double *seconds) {
     enum sol_status status = queue_take(p->far->device, &c.queue);
     if (!status) {
         status = stage(&c, r);
+        if (status == SOL_ENOMEM) status = stage_divided(&c, r);
         queue_put_back(c.queue);
     }
     program_give_back(p, c.binding, NULL);

@@ -15,7 +15,7 @@
 #include "run/target.h"
 
 #define PACK_PIECE ((size_t)16 << 10) /* larger copies are on their own */
-#define PACK_BYTES ((size_t)256 << 10)
+#define PACK_BYTES ((size_t)128 << 10)
 #define PACK_PIECES 256
 #define PACKS 4 /* of a queue: so many may be under way */
 

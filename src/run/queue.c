@@ -33,6 +33,7 @@ struct sol_queue {
     bool may_fail;
     struct pack *pack; /* PACKS of them; NULL: not used yet */
     int at_pack;       /* the one that is being filled */
+    bool has_no_packs; /* there was no memory for them */
     struct kept *kept;
     int n_pointers;
     sol_ptr *pointer;
@@ -103,8 +104,11 @@ static enum sol_status make_packs(struct sol_queue *q) {
     struct pack *packs = mem_alloc(PACKS * sizeof *packs, 64);
     char *data = mem_alloc(PACKS * PACK_BYTES, 4096);
     sol_ptr staged = 0;
-    if (!packs || !data) return fail(SOL_ENOMEM, "no memory to collect small copies");
-    TRY(queue_alloc(q, PACKS * PACK_BYTES, &staged));
+    if (!packs || !data || queue_alloc(q, PACKS * PACK_BYTES, &staged)) {
+        mem_free(packs);
+        mem_free(data);
+        return fail(SOL_ENOMEM, "no memory to collect small copies");
+    }
     for (int i = 0; i < PACKS; i++) {
         packs[i].data = data + i * PACK_BYTES;
         packs[i].staged = staged + i * PACK_BYTES;
@@ -124,8 +128,14 @@ static enum sol_status next_pack(struct sol_queue *q) {
     return SOL_OK;
 }
 
+/* Without room for packs, all copies are on their own. */
+static bool can_collect(struct sol_queue *q, const struct transfer *transfer) {
+    if (!q->device->target->has_pieces || q->has_no_packs || !pack_fits(transfer)) return false;
+    if (!q->pack && make_packs(q)) q->has_no_packs = true;
+    return q->pack;
+}
+
 static enum sol_status collect(struct sol_queue *q, const struct transfer *transfer) {
-    if (!q->pack) TRY(make_packs(q));
     if (q->pack[q->at_pack].event || !pack_has_room(&q->pack[q->at_pack], transfer))
         TRY(next_pack(q));
     pack_add(&q->pack[q->at_pack], transfer);
@@ -156,7 +166,7 @@ enum sol_status queue_launch(struct sol_queue *q, const struct launch *launch) {
 enum sol_status queue_copy(struct sol_queue *q, const struct transfer *transfer) {
     TRY(queue_check(q));
     if (!transfer->size) return SOL_OK;
-    if (q->device->target->has_pieces && pack_fits(transfer)) return collect(q, transfer);
+    if (can_collect(q, transfer)) return collect(q, transfer);
     TRY(flush(q));
     return submit_copy(q, transfer);
 }

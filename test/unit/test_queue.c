@@ -22,7 +22,7 @@ static int64_t draw(int64_t n) {
 }
 
 /* y = 2 x + 1, of any number of elements. */
-static struct sol_program *compile_line(const char *device) {
+static struct sol_program *compile_on(const char *device, int number) {
     struct sol_program *p = NULL;
     struct sol_model *m = sol_model_new("line");
     const int64_t n = sol_model_symbol(m, "n");
@@ -30,11 +30,15 @@ static struct sol_program *compile_line(const char *device) {
     sol_tensor twice[] = {x, sol_model_scalar(m, 2)}, sum[] = {0, sol_model_scalar(m, 1)};
     sum[0] = sol_model_layer(m, "mul", 2, twice, "", NULL);
     sol_model_output(m, "y", sol_model_layer(m, "add", 2, sum, "", NULL));
-    struct sol_options options = {.device = device, .no_autotune = true};
+    struct sol_options options = {
+        .device = device, .device_number = number, .no_autotune = true};
     if (!CHECK(!sol_compile(m, &options, &p))) puts(sol_error());
     sol_model_free(m);
     return p;
 }
+
+static struct sol_program *compile_line(const char *device) { return compile_on(device, 0); }
+static struct sol_program *compile_line_on(int number) { return compile_on("far", number); }
 
 /* ---- Random operations ---- */
 
@@ -221,6 +225,90 @@ static void test_enqueue(const char *device) {
     sol_program_release(other);
 }
 
+/* ---- A device with little memory ---- */
+
+/* Two convolutions of 64 channels: the first one's results take 64 KiB per sample. */
+static struct sol_program *compile_convs(void) {
+    struct sol_program *p = NULL;
+    struct sol_model *m = sol_model_new("convs");
+    const int64_t n = sol_model_symbol(m, "n");
+    sol_tensor x = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){n, 1, 16, 16});
+    sol_tensor a = sol_model_param(m, "a", SOL_F32, 4, (int64_t[]){64, 1, 3, 3}),
+               b = sol_model_param(m, "b", SOL_F32, 4, (int64_t[]){1, 64, 3, 3});
+    sol_tensor y = sol_model_layer(m, "conv", 2, (sol_tensor[]){x, a}, "pad=[1,1,1,1]", NULL);
+    sol_model_output(m, "y", sol_model_layer(m, "conv", 2, (sol_tensor[]){y, b}, "pad=[1,1,1,1]", NULL));
+    struct sol_options options = {.device = "far", .device_number = 1, .no_autotune = true};
+    if (!CHECK(!sol_compile(m, &options, &p))) puts(sol_error());
+    sol_model_free(m);
+    return p;
+}
+
+/* Both convolutions add up ones: inside of the image 9 * 64 * 9. */
+static void test_memory(int64_t n, bool fits) {
+    static float ones[64 * 9];
+    struct sol_program *p = compile_convs();
+    struct sol_weights *w = NULL;
+    float *x = malloc((size_t)n * 256 * sizeof *x), *y = calloc((size_t)n * 256, sizeof *y);
+    for (int i = 0; i < COUNT(ones); i++) ones[i] = 1;
+    for (int64_t i = 0; i < n * 256; i++) x[i] = 1;
+    good(sol_weights_new(p, (const void *const[]){ones, ones}, &w));
+    const enum sol_status status =
+        sol_program_run(p, w, &n, (const void *const[]){x}, (void *const[]){y});
+    if (fits) good(status);
+    else CHECK(says(status, SOL_ENOMEM, "far 1"));
+    for (int64_t i = 0; i < n && fits; i++) CHECK(y[i * 256 + 8 * 16 + 8] == 9 * 64 * 9);
+    free(x);
+    free(y);
+    sol_weights_release(w);
+    sol_program_release(p);
+}
+
+/* ---- A device that dies ---- */
+
+/* Runs y = 2 x + 1 on a device. */
+static enum sol_status run_line(const struct sol_program *p, const struct sol_weights *w) {
+    const int64_t n = 100;
+    float x[100], y[100] = {0};
+    for (int i = 0; i < n; i++) x[i] = (float)i;
+    enum sol_status status =
+        sol_program_run(p, w, &n, (const void *const[]){x}, (void *const[]){y});
+    for (int i = 0; i < n && !status; i++) CHECK(y[i] == 2 * x[i] + 1);
+    return status;
+}
+
+/* Device 1 dies at its kernel number `at`; device 0 goes on, and device 1 works again once nothing of it is left. */
+static void test_death(int at, const struct sol_program *alive, const struct sol_weights *w_alive) {
+    char setting[64];
+    (void)snprintf(setting, sizeof setting, "latency=0,die=%d", at);
+    setenv("SOL_FAR", setting, 1);
+    struct sol_program *p = compile_line_on(1);
+    struct sol_weights *w = NULL;
+    if (!good(sol_weights_new(p, NULL, &w))) return;
+    for (int i = 1; i < at; i++) good(run_line(p, w));
+    CHECK(says(run_line(p, w), SOL_EDEVICE, "far 1"));
+    CHECK(strstr(sol_error(), "mul+add"));
+    CHECK(says(run_line(p, w), SOL_EDEVICE, "far 1"));
+    good(run_line(alive, w_alive));
+    sol_weights_release(w);
+    setenv("SOL_FAR", "latency=0", 1);
+    sol_program_release(p);
+}
+
+static void test_deaths(void) {
+    setenv("SOL_FAR", "latency=0", 1);
+    struct sol_program *p = compile_line_on(0), *again;
+    struct sol_weights *w = NULL, *w_again = NULL;
+    if (!good(sol_weights_new(p, NULL, &w))) return;
+    for (int i = 0; i < 50; i++) test_death(1 + i % 5, p, w);
+    again = compile_line_on(1);
+    good(sol_weights_new(again, NULL, &w_again));
+    good(run_line(again, w_again));
+    sol_weights_release(w);
+    sol_weights_release(w_again);
+    sol_program_release(p);
+    sol_program_release(again);
+}
+
 int main(int argc, char **argv) {
     const int n = argc > 1 ? atoi(argv[1]) : 20000;
     setenv("SOL_FAR", "latency=0", 0);
@@ -234,6 +322,12 @@ int main(int argc, char **argv) {
         return check_done();
     }
     test_random("far", n);
+    setenv("SOL_FAR", "latency=0,memory=3", 1);
+    test_memory(8, true);     /* 0.5 MiB */
+    test_memory(300, true);   /* 19 MiB, if the batch is not divided */
+    test_memory(3000, false); /* inputs and outputs alone do not fit */
+    test_deaths();
+    unsetenv("SOL_FAR");
     test_pointers("far");
     test_enqueue("far");
     return check_done();

@@ -73,7 +73,7 @@ static enum sol_status take(struct far *far, int stream, size_t size, sol_ptr *o
     lock_acquire(&far->lock);
     enum sol_status status = far_memory_take(far, stream, size, &offset, pending);
     lock_release(&far->lock);
-    *out = (uint64_t)(uintptr_t)far->base + offset;
+    if (!status) *out = (uint64_t)(uintptr_t)far->base + offset;
     return status;
 }
 
