@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 28310
+CORE_LINES = 30000
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -31,21 +31,21 @@ FOLDERS = {
     "bench": 1340,
     "examples": 210,
     "examples/custom_layer": 120,
-    "include/sol": 480,
+    "include/sol": 600,
     "python/sol": 3480,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
     "python/sol/pytorch": 9700,
-    "src": 160,
+    "src": 190,
     "src/base": 1410,
     "src/cli": 1740,
     "src/deploy": 2830,
     "src/device": 760,
     "src/device/c": 40,
     "src/device/cpu": 410,
-    "src/device/far": 1450,
-    "src/device/null": 90,
+    "src/device/far": 1520,
+    "src/device/null": 95,
     "src/device/ref": 1700,
     "src/dfp": 5530,
     "src/dnn": 8210,
@@ -56,7 +56,7 @@ FOLDERS = {
     "src/pass": 1970,
     "src/plan": 2690,
     "src/report": 400,
-    "src/run": 4300,
+    "src/run": 4800,
     "test/deploy": 1660,
     "test/fault": 180,
     "test/fuzz": 220,

@@ -55,12 +55,9 @@ SOL_API SOL_CHECKED enum sol_status sol_copy_on_device(struct sol_queue *queue, 
 
 /* Adds a run of the program, as sol_program_run, with inputs and outputs in the device's memory. The program and the weights are kept
  * until it is done. EINVAL if the program is of another device, or an input or output is not in the device's memory. */
-SOL_API SOL_CHECKED enum sol_status sol_program_enqueue(const struct sol_program *program,
-                                                        struct sol_weights *weights,
-                                                        struct sol_queue *queue,
-                                                        const int64_t *symbols,
-                                                        const sol_ptr *inputs,
-                                                        const sol_ptr *outputs);
+SOL_API SOL_CHECKED enum sol_status sol_program_enqueue(
+    const struct sol_program *program, struct sol_weights *weights, struct sol_queue *queue,
+    const int64_t *symbols, const sol_ptr *inputs, const sol_ptr *outputs);
 
 #ifdef __cplusplus
 }

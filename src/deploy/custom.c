@@ -57,7 +57,8 @@ static const struct sol_custom *code_of(const struct step *step) {
 void deploy_find_customs(struct deployment *d) {
     const struct step_list *steps = &d->program->phase[FORWARD];
     for (int i = 0; i < steps->n; i++)
-        if (deploy_is_custom(&steps->at[i]) && deploy_custom_number(d, &steps->at[i]) == d->customs.n)
+        if (deploy_is_custom(&steps->at[i]) &&
+            deploy_custom_number(d, &steps->at[i]) == d->customs.n)
             VEC_PUSH(d->arena, &d->customs, code_of(&steps->at[i]));
 }
 

@@ -52,12 +52,12 @@ struct library {
     struct library_list steps, prepack;
     int n_packed;
     const struct library_slot *packed;
-    const int64_t *symbols;     /* sizes for which the simple function is */
-    const char *weights;        /* NULL: they are in a file */
-    const char *file;           /* name of that file */
-    struct library_file expect; /* the head that the file must have */
-    bool is_packed;             /* the weights begin with the packed parameters */
-    const int64_t *param;       /* offset of each parameter in the weights; -1: no step reads it */
+    const int64_t *symbols;      /* sizes for which the simple function is */
+    const char *weights;         /* NULL: they are in a file */
+    const char *file;            /* name of that file */
+    struct library_file expect;  /* the head that the file must have */
+    bool is_packed;              /* the weights begin with the packed parameters */
+    const int64_t *param;        /* offset of each parameter in the weights; -1: no step reads it */
     const char *(*refuse)(void); /* the reason why this processor cannot run it; NULL: it can */
 };
 extern const struct library this_library;

@@ -338,9 +338,9 @@ static enum sol_status write_script(struct deployment *d, const struct units *un
 /* ---- All of it ---- */
 
 static bool can_deploy(const struct step *step) {
-    static const struct step_kind *const kinds[] = {
-        &step_kernel,   &step_copy, &step_gather,   &step_scatter,
-        &step_resample, &step_dnn,  &step_dnn_pack, &step_attention};
+    static const struct step_kind *const kinds[] = {&step_kernel,   &step_copy,     &step_gather,
+                                                    &step_scatter,  &step_resample, &step_dnn,
+                                                    &step_dnn_pack, &step_attention};
     for (int i = 0; i < COUNT(kinds); i++)
         if (step->kind == kinds[i]) return true;
     return deploy_is_custom(step) || deploy_is_recurrent(step);

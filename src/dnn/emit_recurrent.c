@@ -156,8 +156,7 @@ enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluste
                                                    [RECURRENT_LENGTHS] =
                                                        build_ref(b, ir_lengths(l)),
                                                    [RECURRENT_Y] = build_ref(b, l->out[0])};
-    return emit_step(
-        b, cluster, isa, ptr, RECURRENT_WEIGHT,
-        (struct step){.kind = fits(l, isa) ? &step_recurrent : &step_recurrent_plain,
-                      .n_ptr = COUNT(ptr)});
+    return emit_step(b, cluster, isa, ptr, RECURRENT_WEIGHT,
+                     (struct step){.kind = fits(l, isa) ? &step_recurrent : &step_recurrent_plain,
+                                   .n_ptr = COUNT(ptr)});
 }

@@ -24,12 +24,12 @@
 
 void dnn_recurrent_fail(const struct step *step, const int64_t *arg, const int64_t *length,
                         int64_t n) {
-    exec_fail(fail(SOL_EINDEX, "%s: " RECURRENT_LENGTH_MESSAGE, step->name,
-                   (long long)n, (long long)length[n], (long long)arg[RECURRENT_STEPS]));
+    exec_fail(fail(SOL_EINDEX, "%s: " RECURRENT_LENGTH_MESSAGE, step->name, (long long)n,
+                   (long long)length[n], (long long)arg[RECURRENT_STEPS]));
 }
 
-static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
-                             void *scratch, int64_t begin, int64_t end) {
+static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                      int64_t begin, int64_t end) {
     (void)scratch;
     int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_LENGTHS], bad - 1);
@@ -70,8 +70,8 @@ static void pack_tile(const int64_t *arg, const float *weight, float *packed, in
     }
 }
 
-static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg,
-                        void *scratch, int64_t begin, int64_t end) {
+static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     for (int64_t tile = begin; tile < end; tile++) pack_tile(arg, ptr[0], ptr[1], tile);
 }
@@ -182,7 +182,7 @@ static void end_run(const struct recurrent *r) {
 }
 
 static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                       int64_t begin, int64_t end) {
+                      int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
     struct recurrent r;
     init_recurrent(step, ptr, arg, &r);

@@ -23,8 +23,8 @@
 #define RECURRENT_LOOPS "dnn/recurrent_grad_plain.h"
 #include "dnn/recurrent_reals.h"
 
-static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg,
-                                  void *scratch, int64_t begin, int64_t end) {
+static void run_plain(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                      int64_t begin, int64_t end) {
     (void)scratch;
     const int64_t bad = (arg[RECURRENT_IS_DOUBLE] ? plain_f64 : plain_f32)(ptr, arg, begin, end);
     if (bad) dnn_recurrent_fail(step, arg, ptr[RECURRENT_GRAD_LENGTHS], bad - 1);
@@ -46,8 +46,8 @@ static void pack_tile(const int64_t *arg, const float *weight, float *packed, in
     }
 }
 
-static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg,
-                             void *scratch, int64_t begin, int64_t end) {
+static void pack_tiles(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                       int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     for (int64_t tile = begin; tile < end; tile++) pack_tile(arg, ptr[0], ptr[1], tile);
 }
@@ -232,8 +232,8 @@ static void end_run(const struct recurrent *r) {
         memset(row_at(&r->out, steps, i) + used * units, 0, (size_t)(rest * units) * sizeof(float));
 }
 
-static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg,
-                            void *scratch, int64_t begin, int64_t end) {
+static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
+                      int64_t begin, int64_t end) {
     (void)scratch, (void)begin, (void)end;
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
     struct recurrent r;

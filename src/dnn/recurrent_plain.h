@@ -1,7 +1,7 @@
 /*
  * Recurrent layers as plain loops over single values: f64, weights that are computed at the call, and portable C.
  *
- *   recurrent.c includes this for float and double  ->  dnn_recurrent_run_plain
+ *   recurrent.c includes this for float and double  ->  step_recurrent_plain
  *   deploy/portable.c includes it as text           ->  portable libraries
  *
  * Without REAL it only has the numbers of arguments. The includer defines REAL, the type, REAL_EXP and REAL_TANH of it, and RECURRENT_PLAIN, the name of the function. C99. The formulas

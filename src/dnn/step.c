@@ -14,8 +14,8 @@ static int64_t count_pack_tasks(const struct step *step, const int64_t *arg) {
     return plan->n_pack_tasks;
 }
 
-static void pack_weight(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                   int64_t begin, int64_t end) {
+static void pack_weight(const struct step *step, void *const *ptr, const int64_t *arg,
+                        void *scratch, int64_t begin, int64_t end) {
     (void)arg, (void)scratch;
     const struct dnn_plan *plan = step->data;
     for (int64_t task = begin; task < end; task++) plan->impl->pack(plan, ptr[0], ptr[1], task);
@@ -82,7 +82,7 @@ static enum sol_status set_sizes(const struct step *step, const int64_t *arg,
 
 /* The scratch of the epilogue follows that of the implementation, so it moves if that changes. */
 static enum sol_status adapt_plan(const struct step *step, const int64_t *arg, struct arena *arena,
-                               const struct step **out) {
+                                  const struct step **out) {
     struct dnn_work work = *(const struct dnn_work *)step->data;
     struct step copy = *step;
     const size_t packed_size = work.plan.packed_size, partial_size = work.plan.partial_size,
@@ -109,7 +109,7 @@ static int64_t count_tasks(const struct step *step, const int64_t *arg) {
 
 /* The first DNN_N_POINTERS pointers and DNN_N_ARGS arguments are the implementation's, the others the epilogue's. */
 static void run_plan(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                  int64_t begin, int64_t end) {
+                     int64_t begin, int64_t end) {
     const struct dnn_work *work = step->data;
     struct finishing finishing = make_finishing(work, ptr, arg, scratch);
     struct dnn_call call = {.x = ptr[DNN_X],
@@ -143,7 +143,7 @@ static int64_t count_parts(const struct step *step, const int64_t *arg) {
 }
 
 static void join_parts(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                   int64_t begin, int64_t end) {
+                       int64_t begin, int64_t end) {
     (void)scratch;
     const struct dnn_plan *plan = step->data;
     for (int64_t part = begin; part < end; part++)

@@ -57,8 +57,7 @@ bool buffers_remove(struct buffers *b, sol_ptr at) {
     lock_acquire(&b->lock);
     const int i = find(b, at) - 1;
     const bool found = i >= 0 && b->buffer[i].at == at;
-    if (found)
-        memmove(b->buffer + i, b->buffer + i + 1, sizeof *b->buffer * (size_t)(--b->n - i));
+    if (found) memmove(b->buffer + i, b->buffer + i + 1, sizeof *b->buffer * (size_t)(--b->n - i));
     lock_release(&b->lock);
     return found;
 }

@@ -44,7 +44,7 @@ static void find_form(struct arena *arena, struct copy_table *table) {
 }
 
 static enum sol_status copy_adapt(const struct step *step, const int64_t *arg, struct arena *arena,
-                           const struct step **out) {
+                                  const struct step **out) {
     const struct copy_table *open = step->data;
     const int64_t n = (int64_t)open->n_outer * open->lanes, pixels = arg[COPY_PIXELS];
     int32_t *base = ARENA_ARRAY(arena, int32_t, n + 1);
@@ -132,7 +132,7 @@ static void run_form(const struct copy_table *t, void *const *ptr, const int64_t
 }
 
 static void copy_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-              int64_t begin, int64_t end) {
+                     int64_t begin, int64_t end) {
     (void)scratch;
     const struct copy_table *t = step->data;
     if (t->form.number) {
@@ -160,7 +160,7 @@ static int64_t update_n_tasks(const struct step *step, const int64_t *arg) {
 }
 
 static void update_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end) {
+                       int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     const int64_t from = begin * UPDATE_PIECE, to = min_i64(end * UPDATE_PIECE, arg[0]);
     memcpy((char *)ptr[1] + from, (const char *)ptr[0] + from, (size_t)(to - from));

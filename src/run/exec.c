@@ -7,8 +7,8 @@
  * to return its binding, and allocates nothing if the binding has an idle workspace.
  */
 #include "run/bind.h"
-#include "run/request.h"
 #include "run/pool.h"
+#include "run/request.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -280,12 +280,12 @@ static const struct runner runner = {.run = far_run,
 enum sol_status far_attach(struct sol_program *p, const struct target *target, int number,
                            int n_constants, int n_kernels, struct far_kernel *kernel) {
     p->far = arena_alloc(&p->arena, sizeof *p->far);
-    *p->far = (struct far_program){.target = target,
-                                   .number = number,
-                                   .n_kernels = n_kernels,
-                                   .kernel = kernel,
-                                   .constant_offset =
-                                       ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
+    *p->far =
+        (struct far_program){.target = target,
+                             .number = number,
+                             .n_kernels = n_kernels,
+                             .kernel = kernel,
+                             .constant_offset = ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
     p->runner = &runner;
     return SOL_OK;
 }

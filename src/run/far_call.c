@@ -47,7 +47,8 @@ static void resolve_all(const struct far_call *c, int i, const struct micro_batc
     const struct binding *b = c->binding;
     const struct step *step = b->step[i];
     for (int p = 0; p < step->n_ptr; p++) {
-        const int64_t offset = b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p];
+        const int64_t offset =
+            b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p];
         ptr[p] = resolve(c, &step->ptr[p]);
         if (ptr[p]) ptr[p] += (uint64_t)offset;
         if (step->ptr[p].kind == BUFFER_ERROR) queue_may_fail(c->queue);
@@ -90,12 +91,12 @@ static size_t measure(const struct host_step *host, const int64_t *arg, size_t *
 static enum sol_status copy_tensors(struct far_call *c, bool to_host, int begin, int end,
                                     const sol_ptr *device, void *const *host, const size_t *size) {
     for (int i = begin; i < end; i++)
-        TRY(queue_copy(c->queue, &(struct transfer){.kind = to_host ? TRANSFER_TO_HOST
-                                                                    : TRANSFER_TO_DEVICE,
-                                                    .to = to_host ? 0 : device[i],
-                                                    .from = to_host ? device[i] : 0,
-                                                    .host = host[i],
-                                                    .size = size[i]}));
+        TRY(queue_copy(c->queue,
+                       &(struct transfer){.kind = to_host ? TRANSFER_TO_HOST : TRANSFER_TO_DEVICE,
+                                          .to = to_host ? 0 : device[i],
+                                          .from = to_host ? device[i] : 0,
+                                          .host = host[i],
+                                          .size = size[i]}));
     return queue_wait(c->queue);
 }
 
@@ -338,11 +339,8 @@ enum sol_status sol_program_enqueue(const struct sol_program *program, struct so
                                     struct sol_queue *queue, const int64_t *symbols,
                                     const sol_ptr *inputs, const sol_ptr *outputs) {
     struct sol_program *p = (struct sol_program *)(uintptr_t)program;
-    struct far_call c = {.program = p,
-                         .weights = weights,
-                         .queue = queue,
-                         .input = inputs,
-                         .output = outputs};
+    struct far_call c = {
+        .program = p, .weights = weights, .queue = queue, .input = inputs, .output = outputs};
     TRY(check_enqueue(p, queue));
     TRY(request_check_symbols(p, symbols));
     TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));

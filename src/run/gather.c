@@ -29,8 +29,8 @@ static int64_t read_row(const struct numbers *numbers, int64_t i) {
     if (number == -((int64_t)1 << 53) && !numbers->least)
         exec_fail(fail(SOL_EINDEX, "%s: " ROW_OUTSIDE_MESSAGE, numbers->what));
     else
-        exec_fail(fail(SOL_EINDEX, "%s: " ROW_NUMBER_MESSAGE, numbers->what,
-                       (long long)number, (long long)rows));
+        exec_fail(fail(SOL_EINDEX, "%s: " ROW_NUMBER_MESSAGE, numbers->what, (long long)number,
+                       (long long)rows));
     return -1;
 }
 
@@ -89,7 +89,7 @@ static void take_rows(const char *in, int64_t stride, const int64_t *row, int n,
 }
 
 static void gather_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end) {
+                       int64_t begin, int64_t end) {
     (void)step, (void)scratch;
     const int64_t n_numbers = arg[GATHER_INDICES], planes = arg[GATHER_PLANES],
                   inner = arg[GATHER_INNER];
@@ -211,8 +211,8 @@ static void clear(const struct scatter *s, int64_t size) {
         memset(s->out + (s->begin + i) * s->stride * size, 0, (size_t)(rows * s->n * size));
 }
 
-static void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                 int64_t begin, int64_t end) {
+static void scatter_run(const struct step *step, void *const *ptr, const int64_t *arg,
+                        void *scratch, int64_t begin, int64_t end) {
     const struct parts parts = divide(arg);
     const int64_t n_numbers = arg[SCATTER_INDICES];
     const struct numbers numbers = {ptr[1], arg[SCATTER_INDEX_SIZE], arg[SCATTER_ROWS],

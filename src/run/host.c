@@ -154,7 +154,7 @@ static int64_t host_n_tasks(const struct step *step, const int64_t *arg) {
 
 /* Also runs if tensors are empty: only the function knows whether it then has nothing to do. */
 static void host_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-              int64_t begin, int64_t end) {
+                     int64_t begin, int64_t end) {
     const struct host_step *host = step->data;
     struct sol_host_call call = describe(host, ptr, arg, scratch);
     call.begin = begin, call.end = end;

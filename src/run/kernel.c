@@ -12,11 +12,13 @@ void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *a
 }
 
 static void kernel_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                int64_t begin, int64_t end) {
+                       int64_t begin, int64_t end) {
     kernel_call(step->data, ptr, arg, scratch, begin, end);
 }
 
-static int64_t kernel_n_tasks(const struct step *step, const int64_t *arg) { return arg[step->n_arg - 1]; }
+static int64_t kernel_n_tasks(const struct step *step, const int64_t *arg) {
+    return arg[step->n_arg - 1];
+}
 
 const struct step_kind step_kernel = {
     .name = "kernel", .run = kernel_run, .n_tasks = kernel_n_tasks};

@@ -10,8 +10,7 @@ bool pack_fits(const struct transfer *t) {
 }
 
 bool pack_has_room(const struct pack *p, const struct transfer *t) {
-    return !p->n ||
-           (p->kind == t->kind && p->n < PACK_PIECES && p->used + t->size <= PACK_BYTES);
+    return !p->n || (p->kind == t->kind && p->n < PACK_PIECES && p->used + t->size <= PACK_BYTES);
 }
 
 void pack_add(struct pack *p, const struct transfer *t) {

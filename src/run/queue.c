@@ -58,7 +58,6 @@ static enum sol_status note(struct sol_queue *q, enum sol_status status) {
     return status;
 }
 
-
 /* ---- Commands ---- */
 
 static int copy_stream(const struct sol_queue *q) { return q->device->target->n_streams - 1; }
@@ -186,7 +185,8 @@ enum sol_status queue_order(struct sol_queue *q, struct sol_queue *other) {
 
 /* An event behind which copies may use the memory, as commands before it may still use it for something else. */
 static enum sol_status mark(struct sol_queue *q) {
-    const struct launch none = {.kind = LAUNCH_WAIT, .name = "mark", .n_arg = 2, .arg = (int64_t[2]){0, 0}};
+    const struct launch none = {
+        .kind = LAUNCH_WAIT, .name = "mark", .n_arg = 2, .arg = (int64_t[2]){0, 0}};
     if (q->device->target->n_streams == 1) return SOL_OK;
     return q->device->target->launch(q->device->context, 0, &none, &q->last[0]);
 }

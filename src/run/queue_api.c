@@ -71,17 +71,15 @@ static enum sol_status copy(struct sol_queue *q, const char *what, const struct 
     if (!t->size) return SOL_OK;
     if (to) TRY(buffers_check(buffers, what, t->to, t->size));
     if (from) TRY(buffers_check(buffers, what, t->from, t->size));
-    if ((!to || !from) && !t->host)
-        return fail(SOL_EINVAL, "%s: the host's pointer is NULL", what);
+    if ((!to || !from) && !t->host) return fail(SOL_EINVAL, "%s: the host's pointer is NULL", what);
     LOCKED(q, queue_copy(q, t));
 }
 
 enum sol_status sol_copy_to_device(struct sol_queue *q, sol_ptr to, const void *from, size_t size) {
-    return copy(q, "copy to the device",
-                &(struct transfer){.kind = TRANSFER_TO_DEVICE,
-                                   .to = to,
-                                   .host = (void *)(uintptr_t)from,
-                                   .size = size});
+    return copy(
+        q, "copy to the device",
+        &(struct transfer){
+            .kind = TRANSFER_TO_DEVICE, .to = to, .host = (void *)(uintptr_t)from, .size = size});
 }
 
 enum sol_status sol_copy_to_host(struct sol_queue *q, void *to, sol_ptr from, size_t size) {

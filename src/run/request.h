@@ -27,8 +27,8 @@ enum sol_status request_check_symbols(const struct sol_program *program, const i
 /* EINVAL if one of the n pointers to ports of this phase is NULL and its tensor is not empty; `what` names the kind of port in the
  * message. symbols: NULL for parameters, whose sizes are known. */
 enum sol_status request_check_pointers(const struct sol_program *program, const int64_t *symbols,
-                                    enum phase phase, const char *what, int n,
-                                    const void *const *pointer, const struct sol_port *port);
+                                       enum phase phase, const char *what, int n,
+                                       const void *const *pointer, const struct sol_port *port);
 /* Does the caller pass memory for this port in this phase? Parameters are passed in PREPACK. */
 bool request_has_port(const struct sol_port *port, enum phase phase);
 /* Is the value of a symbol 0? */

@@ -54,8 +54,8 @@ static bool read_indices(const void *numbers, int64_t element, int64_t n, int64_
         const int64_t at =
             element == 8 ? ((const int64_t *)numbers)[i] : (int64_t)((const int32_t *)numbers)[i];
         if (at < 0 || at >= size) {
-            exec_fail(fail(SOL_EINDEX, "resample: " TAP_NUMBER_MESSAGE,
-                           (long long)at, (long long)size));
+            exec_fail(
+                fail(SOL_EINDEX, "resample: " TAP_NUMBER_MESSAGE, (long long)at, (long long)size));
             return false;
         }
         out[i] = (int32_t)at;
@@ -299,8 +299,8 @@ static bool prepare(struct resampling *r, void *const *ptr, int32_t *number) {
     return true;
 }
 
-static void resample_run(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
-                  int64_t begin, int64_t end) {
+static void resample_run(const struct step *step, void *const *ptr, const int64_t *arg,
+                         void *scratch, int64_t begin, int64_t end) {
     (void)scratch;
     struct resampling r = {.arg = arg,
                            .taps = {(int)arg[RESAMPLE_ROW_TAPS], (int)arg[RESAMPLE_COLUMN_TAPS]}};

@@ -56,7 +56,7 @@ struct launch {
 /* `context`: what `open` returned. `event` may be NULL. */
 struct target {
     const char *name;
-    int n_streams; /* 1, or 2: kernels on stream 0, copies on stream 1 */
+    int n_streams;   /* 1, or 2: kernels on stream 0, copies on stream 1 */
     bool has_pieces; /* it has LAUNCH_SCATTER and LAUNCH_GATHER */
     /* Opens device `number`, counted from 0 among the visible ones. EDEVICE: there is none, or it cannot be used. */
     enum sol_status (*open)(int number, void **context);

@@ -80,7 +80,7 @@ static enum sol_status alloc_weights(const struct sol_program *program, const vo
 
 static enum sol_status check_params(const struct sol_program *program, const void *const *params) {
     return request_check_pointers(program, NULL, PREPACK, "parameter", program->n_params, params,
-                               program->param);
+                                  program->param);
 }
 
 enum sol_status sol_weights_new(const struct sol_program *program, const void *const *params,

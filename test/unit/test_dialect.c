@@ -106,7 +106,8 @@ static int count_kernels(const struct sol_program *program, bool compiled) {
     int n = 0;
     for (int i = 0; i < program->phase[FORWARD].n; i++) {
         const struct step *step = &program->phase[FORWARD].at[i];
-        n += step->kind == &step_kernel && !!((const struct kernel *)step->data)->compiled == compiled;
+        n += step->kind == &step_kernel &&
+             !!((const struct kernel *)step->data)->compiled == compiled;
     }
     return n;
 }

@@ -30,8 +30,7 @@ static struct sol_program *compile_on(const char *device, int number) {
     sol_tensor twice[] = {x, sol_model_scalar(m, 2)}, sum[] = {0, sol_model_scalar(m, 1)};
     sum[0] = sol_model_layer(m, "mul", 2, twice, "", NULL);
     sol_model_output(m, "y", sol_model_layer(m, "add", 2, sum, "", NULL));
-    struct sol_options options = {
-        .device = device, .device_number = number, .no_autotune = true};
+    struct sol_options options = {.device = device, .device_number = number, .no_autotune = true};
     if (!CHECK(!sol_compile(m, &options, &p))) puts(sol_error());
     sol_model_free(m);
     return p;
@@ -236,7 +235,8 @@ static struct sol_program *compile_convs(void) {
     sol_tensor a = sol_model_param(m, "a", SOL_F32, 4, (int64_t[]){64, 1, 3, 3}),
                b = sol_model_param(m, "b", SOL_F32, 4, (int64_t[]){1, 64, 3, 3});
     sol_tensor y = sol_model_layer(m, "conv", 2, (sol_tensor[]){x, a}, "pad=[1,1,1,1]", NULL);
-    sol_model_output(m, "y", sol_model_layer(m, "conv", 2, (sol_tensor[]){y, b}, "pad=[1,1,1,1]", NULL));
+    sol_model_output(m, "y",
+                     sol_model_layer(m, "conv", 2, (sol_tensor[]){y, b}, "pad=[1,1,1,1]", NULL));
     struct sol_options options = {.device = "far", .device_number = 1, .no_autotune = true};
     if (!CHECK(!sol_compile(m, &options, &p))) puts(sol_error());
     sol_model_free(m);

@@ -192,9 +192,12 @@ static const struct {
     enum far_kind kind;
     int only; /* the stream that computes it; -1: any */
 } kinds[] = {
-    [LAUNCH_KERNEL] = {"a kernel", FAR_KERNEL, 0},    [LAUNCH_FILL] = {"a fill", FAR_FILL, 0},
-    [LAUNCH_HOST] = {"a host function", FAR_HOST, 1}, [LAUNCH_WAIT] = {"a wait", FAR_WAIT, -1},
-    [LAUNCH_UNLOAD] = {"an unload", FAR_UNLOAD, 0},   [LAUNCH_SCATTER] = {"a scatter", FAR_SCATTER, 0},
+    [LAUNCH_KERNEL] = {"a kernel", FAR_KERNEL, 0},
+    [LAUNCH_FILL] = {"a fill", FAR_FILL, 0},
+    [LAUNCH_HOST] = {"a host function", FAR_HOST, 1},
+    [LAUNCH_WAIT] = {"a wait", FAR_WAIT, -1},
+    [LAUNCH_UNLOAD] = {"an unload", FAR_UNLOAD, 0},
+    [LAUNCH_SCATTER] = {"a scatter", FAR_SCATTER, 0},
     [LAUNCH_GATHER] = {"a gather", FAR_GATHER, 0},
 };
 
