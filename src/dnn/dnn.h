@@ -1,7 +1,7 @@
 /*
  * The DNN module: convolutions, linear layers and matmuls, computed by own kernels or vendors' libraries.
  *
- *   emit.c, at compile time:    cluster -> problem -> [each of dnn_impls: refuse or plan with cost] -> cheapest plan
+ *   problem.c, choice.c, at compile time: cluster -> problem -> [each of the device's implementations: refuse or plan] -> cheapest plan
  *   run/exec.c, prepack step:   pack(plan, weight), once per version of the parameters
  *   run/exec.c, step:           run(plan, call, tasks), at every call
  *
