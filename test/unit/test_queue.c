@@ -7,8 +7,11 @@
 
 #include <sol/queue.h>
 #include <sol/sol.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define QUEUES  4
 #define BUFFERS 24
@@ -309,6 +312,74 @@ static void test_deaths(void) {
     sol_program_release(again);
 }
 
+/* ---- Threads and processes ---- */
+
+static void *run_often(void *number) {
+    struct sol_program *p = compile_line_on(*(int *)number);
+    struct sol_weights *w = NULL;
+    good(sol_weights_new(p, NULL, &w));
+    for (int i = 0; i < 200; i++) good(run_line(p, w));
+    sol_weights_release(w);
+    sol_program_release(p);
+    return NULL;
+}
+
+/* Two devices from two threads, and one device from two. */
+static void test_threads(void) {
+    static int number[] = {0, 1, 1};
+    pthread_t thread[COUNT(number)];
+    for (int i = 0; i < COUNT(number); i++)
+        REQUIRE(!pthread_create(&thread[i], NULL, run_often, &number[i]));
+    for (int i = 0; i < COUNT(number); i++) pthread_join(thread[i], NULL);
+}
+
+/* The exit status of a function in a child process. */
+static int in_child(int (*function)(void *user), void *user) {
+    int status = -1;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (!child) _exit(function(user));
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+struct line {
+    struct sol_program *program;
+    struct sol_weights *weights;
+};
+
+/* The device belongs to the parent. */
+static int run_in_child(void *user) {
+    const struct line *line = user;
+    return says(run_line(line->program, line->weights), SOL_EDEVICE, "parent process") ? 0 : 1;
+}
+
+static void test_fork(void) {
+    struct line line = {.program = compile_line_on(0)};
+    good(sol_weights_new(line.program, NULL, &line.weights));
+    good(run_line(line.program, line.weights));
+    CHECK(in_child(run_in_child, &line) == 0);
+    good(run_line(line.program, line.weights));
+    sol_weights_release(line.weights);
+    sol_program_release(line.program);
+}
+
+/* Ends the process by exit() while the device has work for 0.2 s. */
+static int exit_early(void *user) {
+    static float x[1000];
+    const int64_t n = 1000;
+    struct sol_program *p = compile_line_on(0);
+    struct sol_weights *w;
+    struct sol_queue *q;
+    sol_ptr at;
+    (void)user;
+    if (sol_weights_new(p, NULL, &w) || sol_queue_new("far", 0, &q)) return 1;
+    if (sol_alloc(q, sizeof x, &at) || sol_copy_to_device(q, at, x, sizeof x)) return 1;
+    for (int i = 0; i < 1000; i++)
+        if (sol_program_enqueue(p, w, q, &n, &at, &at)) return 1;
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     const int n = argc > 1 ? atoi(argv[1]) : 20000;
     setenv("SOL_FAR", "latency=0", 0);
@@ -327,6 +398,12 @@ int main(int argc, char **argv) {
     test_memory(300, true);   /* 19 MiB, if the batch is not divided */
     test_memory(3000, false); /* inputs and outputs alone do not fit */
     test_deaths();
+    test_threads();
+    if (!check_cannot_fork()) {
+        test_fork();
+        setenv("SOL_FAR", "latency=200", 1);
+        CHECK(in_child(exit_early, NULL) == 0);
+    }
     unsetenv("SOL_FAR");
     test_pointers("far");
     test_enqueue("far");
