@@ -8,9 +8,9 @@
 #include "base/base.h"
 #include "device/far/far.h"
 
+#include <math.h>
 #include <sol/queue.h>
 #include <sol/sol.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +94,7 @@ static char *read_text(const char *path) {
 
 static size_t port_size(const struct sol_port *port, int64_t batch) {
     size_t n = 4;
-    for (int d = 0; d < port->rank; d++)
-        n *= (size_t)(port->dim[d] < 0 ? batch : port->dim[d]);
+    for (int d = 0; d < port->rank; d++) n *= (size_t)(port->dim[d] < 0 ? batch : port->dim[d]);
     return n;
 }
 
@@ -145,7 +144,8 @@ static void overlap(void) {
     sol_ptr x[2], y[2];
     float *host = calloc(SIDE * SIDE, sizeof *host);
     sol_tensor in = sol_model_input(m, "x", SOL_F32, 4, (int64_t[]){1, 1, SIDE, SIDE});
-    sol_model_output(m, "y", sol_model_layer(m, "max_pool", 1, &in, "kernel=[3,3] stride=[2,2]", NULL));
+    sol_model_output(m, "y",
+                     sol_model_layer(m, "max_pool", 1, &in, "kernel=[3,3] stride=[2,2]", NULL));
     must(sol_compile(m, &(struct sol_options){.device = "far"}, &p));
     struct sol_weights *w = make_weights(p);
     const size_t in_size = SIDE * SIDE * 4, out_size = port_size(sol_program_output(p, 0), 1);

@@ -7,8 +7,8 @@
  *
  * Invariant: whoever uses a device holds a reference to it (far_open); the last one closes it.
  */
-#ifndef SOL_FAR_H
-#define SOL_FAR_H
+#ifndef SOL_RUN_FAR_H
+#define SOL_RUN_FAR_H
 
 #include "run/request.h"
 #include "run/target.h"

@@ -4,9 +4,14 @@
  *   run/queue.c, run/far.c -> struct target -> device/far, device/ve
  *
  * All functions may be called from any thread. A stream computes its commands in the order in which they were submitted; two
- * streams overlap. The functions that submit commands return at once: they never wait for a command. Each command of a stream has
- * a number, its event: 1, 2, 3, .. An error of a command is found when one waits for it, and from then on the context is broken:
- * every function but `close` returns this error.
+ * streams overlap. The functions that submit commands return at once: they never wait for a command. A target that is not asynchronous
+ * may compute the command in the call instead. Each command of a stream has a number, its event: 1, 2, 3, .. A target with one stream may
+ * leave `*event` as it is, as nobody waits for a single one of its commands.
+ *
+ * An error of a command is found when one waits for it, and from then on the context is broken: every function but `close` returns
+ * this error. A function that refuses what it was asked for, as memory that there is not, returns that error and breaks nothing.
+ *
+ * In a child of the process that opened the device, `close` frees the child's memory, and all other functions return EDEVICE.
  *
  * A program of a host device (the CPU) has no target: it runs by run/exec.c.
  */
@@ -29,17 +34,19 @@ struct transfer {
 enum launch_kind {
     LAUNCH_KERNEL, /* tasks [0, n_tasks) of `code`, on all processors of the device */
     LAUNCH_FILL,   /* arg[1] bytes from ptr[0] on become arg[0], a byte */
-    LAUNCH_HOST,   /* calls `function` on a thread of the host; on the last stream only */
-    LAUNCH_WAIT,   /* later commands wait for event arg[1] of stream arg[0] */
-    LAUNCH_UNLOAD, /* frees the module of `code` */
-    /* Copies pieces that lie one behind the other from ptr[0] on to ptr[1], ptr[2], ..: piece i has arg[i] bytes. GATHER: from there */
+    /* calls `function` on a thread of the host; on the last stream only. The function does not use the device */
+    LAUNCH_HOST,
+    LAUNCH_WAIT, /* later commands wait for event arg[1] of stream arg[0]; only if there are two streams */
+    LAUNCH_UNLOAD, /* frees the module that `load` loaded for this `code` */
+    /* Only if `has_pieces`. Copies pieces that lie one behind the other from ptr[0] on to ptr[1], ptr[2], ..: piece i has arg[i] bytes. GATHER: from there */
     LAUNCH_SCATTER,
     LAUNCH_GATHER,
 };
 
 /* A command. All that it points to is copied, except `user`. A kernel is a function
  *   void kernel(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end)
- * whose pointers are in the device's memory. It is called for ranges of tasks, with `scratch` bytes that no other thread uses. */
+ * whose pointers are in the device's memory; NULL stays NULL. It is called for ranges of tasks, at the same time on several threads,
+ * each with `scratch` bytes of its own, aligned to 64 (0: any pointer). Without tasks it is not called. The device divides the tasks. */
 struct launch {
     enum launch_kind kind;
     const char *name; /* for messages */
@@ -69,7 +76,8 @@ struct target {
     enum sol_status (*free)(void *context, int stream, sol_ptr at);
     enum sol_status (*copy)(void *context, int stream, const struct transfer *transfer,
                             uint64_t *event);
-    /* Loads a module, the content of a file that the device's compiler wrote, and finds a kernel in it. Waits for the device. */
+    /* Loads a module, the content of a file that the device's compiler wrote, and finds a kernel in it. Waits for the device. Each call
+     * loads a module of its own, and *code is never 0. */
     enum sol_status (*load)(void *context, const void *image, size_t size, const char *symbol,
                             uint64_t *code);
     enum sol_status (*launch)(void *context, int stream, const struct launch *launch,

@@ -5,9 +5,9 @@
 #include "check.h"
 #include "device/device.h"
 
+#include <pthread.h>
 #include <sol/queue.h>
 #include <sol/sol.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
