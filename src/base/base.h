@@ -169,12 +169,16 @@ void log_check(void); /* warns about an invalid level in $SOL_LOG */
     X(SOL_CALL_MEMORY, "MiB that a call of an interpreted ONNX network may take; half of the machine's")  \
     X(SOL_LOOP_SECONDS, "seconds after which loops of an interpreted ONNX network end with an error; 60")  \
     X(SOL_FAR, "comma list of settings of the devices far, as latency=20,memory=4096; device/far/far.h has all")  \
+    X(SOL_VEDA, "absolute path of the library of NEC's vector engines, libveda.so.0")           \
+    X(SOL_NCC, "C compiler for the device ve; else ncc")                                         \
+    X(SOL_VISIBLE_DEVICES, "comma list of the numbers of the far devices that are used; all")    \
     X(SOL_NUM_THREADS, "threads that take part in a call")
 enum env {
 #define ENV_ENUM(name, text) ENV_##name,
     ENV_LIST(ENV_ENUM)
 #undef ENV_ENUM
 };
+const char *env_name(enum env variable);
 const char *env_get(enum env variable); /* NULL when unset or empty */
 bool env_has(enum env variable,
              const char *word); /* is `word` in the comma list (or the list "all")? */

@@ -312,7 +312,7 @@ enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
                           const char *const *texts, int n_texts, bool debug,
                           struct jit_module **out, struct jit_stats *stats) {
     struct build build = {.loader = loader, .debug = debug};
-    TRY(jit_find_tool(&build.tool));
+    TRY(jit_find_tool(loader->compiler, &build.tool));
     enum sol_status status = open_jobs(&build, texts, n_texts, flags);
     if (!status) status = do_jobs(&build);
     if (!status) status = make_module(&build, out);

@@ -1,5 +1,5 @@
 /*
- * Finds and runs the C compiler.
+ * Finds and runs C compilers: the one for this machine, and those of devices.
  *
  *   $SOL_CC -> probe: path and version -> jit_run_tool: source to object
  *
@@ -109,44 +109,59 @@ static bool take_command(struct jit_tool *tool, const char *words) {
     return true;
 }
 
-static enum sol_status probe(struct jit_tool *tool) {
-    static const char *const usual[] = {"cc", "gcc", "clang"};
-    if (!strcmp(tool->asked, "none"))
-        return fail(SOL_EUNSUPPORTED, "there is no C compiler: SOL_CC=none");
-    if (*tool->asked) {
-        if (take_command(tool, tool->asked)) return ask_version(tool);
-        return fail(SOL_ETOOL, "SOL_CC=%s: there is no such program", tool->asked);
-    }
-    for (int i = 0; i < COUNT(usual); i++)
-        if (take_command(tool, usual[i]) && !ask_version(tool)) return SOL_OK;
-    return fail(SOL_EUNSUPPORTED,
-                "there is no C compiler: none of cc, gcc and clang works; set SOL_CC");
+static const struct jit_choice host_choice = {"C compiler", ENV_SOL_CC, {"cc", "gcc", "clang"}};
+
+/* None of the usual ones works: names all of them. */
+static enum sol_status refuse_usual(const struct jit_choice *choice) {
+    (void)fail(SOL_EUNSUPPORTED, "%s", choice->usual[0]);
+    for (int i = 1; choice->usual[i]; i++)
+        (void)fail(SOL_EUNSUPPORTED, "%s%s%s", sol_error(), choice->usual[i + 1] ? ", " : " and ",
+                   choice->usual[i]);
+    return fail(SOL_EUNSUPPORTED, "there is no %s: none of %s works; set %s", choice->what,
+                sol_error(), env_name(choice->variable));
 }
 
-static struct jit_tool *known_tool(struct jit_tool *first, const char *asked) {
-    while (first && strcmp(first->asked, asked)) first = first->next;
+static enum sol_status probe(struct jit_tool *tool) {
+    const struct jit_choice *choice = tool->choice;
+    const char *variable = env_name(choice->variable);
+    if (!strcmp(tool->asked, "none"))
+        return fail(SOL_EUNSUPPORTED, "there is no %s: %s=none", choice->what, variable);
+    if (*tool->asked) {
+        if (take_command(tool, tool->asked)) return ask_version(tool);
+        return fail(SOL_ETOOL, "%s=%s: there is no such program", variable, tool->asked);
+    }
+    for (int i = 0; choice->usual[i]; i++)
+        if (take_command(tool, choice->usual[i]) && !ask_version(tool)) return SOL_OK;
+    return refuse_usual(choice);
+}
+
+static struct jit_tool *known_tool(struct jit_tool *first, const struct jit_choice *choice,
+                                   const char *asked) {
+    while (first && (first->choice != choice || strcmp(first->asked, asked))) first = first->next;
     return first;
 }
 
 /* One block: the tool and its three texts. */
-static struct jit_tool *new_tool(const char *asked) {
+static struct jit_tool *new_tool(const struct jit_choice *choice, const char *asked) {
     size_t asked_size = strlen(asked) + 1;
     size_t command_size = JIT_PATH_SIZE + asked_size;
     struct jit_tool *tool = mem_alloc(sizeof *tool + asked_size + command_size + OUTPUT_SIZE, 16);
     if (!tool) return NULL;
     char *texts = (char *)(tool + 1);
+    tool->choice = choice;
     tool->asked = memcpy(texts, asked, asked_size);
     tool->command = texts + asked_size;
     tool->version = tool->command + command_size;
     return tool;
 }
 
-enum sol_status jit_find_tool(const struct jit_tool **out) {
-    const char *asked = env_get(ENV_SOL_CC);
+enum sol_status jit_find_tool(const struct jit_choice *choice, const struct jit_tool **out) {
+    if (!choice) choice = &host_choice;
+    const char *asked = env_get(choice->variable);
     if (!asked) asked = "";
-    struct jit_tool *tool = known_tool(atomic_load(&tools), asked);
+    struct jit_tool *tool = known_tool(atomic_load(&tools), choice, asked);
     if (!tool) {
-        tool = new_tool(asked);
+        tool = new_tool(choice, asked);
         if (!tool) return fail(SOL_ENOMEM, "out of memory: cannot look for a C compiler");
         tool->status = probe(tool);
         if (tool->status == SOL_ENOMEM) { /* not a property of the compiler: not kept */
@@ -162,8 +177,13 @@ enum sol_status jit_find_tool(const struct jit_tool **out) {
 }
 
 enum sol_status jit_compiler(const char **path, const char **version) {
+    return jit_compiler_of(NULL, path, version);
+}
+
+enum sol_status jit_compiler_of(const struct jit_choice *choice, const char **path,
+                                const char **version) {
     const struct jit_tool *tool;
-    TRY(jit_find_tool(&tool));
+    TRY(jit_find_tool(choice, &tool));
     *path = tool->command;
     *version = tool->version;
     return SOL_OK;

@@ -81,7 +81,8 @@ static void close_image(void *object) {
     free(image);
 }
 
-static const struct jit_loader images = {open_image, find_image, close_image};
+static const struct jit_loader images = {
+    .open = open_image, .find = find_image, .close = close_image};
 static struct jit_module *module;
 static struct image *image;
 
