@@ -38,15 +38,15 @@ enum sol_status target_visible(const char *name, int n_devices, int number, int 
     const char *list = env_get(ENV_SOL_VISIBLE_DEVICES);
     int listed[MOST], n_visible = 0;
     const int n = list ? read_list(list, listed) : 0;
-    if (n < 0)
-        return fail(SOL_EDEVICE, "SOL_VISIBLE_DEVICES=%s: valid are %s", list, VALID);
+    if (n < 0) return fail(SOL_EDEVICE, "SOL_VISIBLE_DEVICES=%s: valid are %s", list, VALID);
     for (int i = 0; i < n; i++)
         if (listed[i] < n_devices) listed[n_visible++] = listed[i];
     if (!list) n_visible = n_devices;
     if (number < 0 || number >= n_visible)
         return list ? fail(SOL_EDEVICE, "there is no %s %d: SOL_VISIBLE_DEVICES=%s names %d of %d",
                            name, number, list, n_visible, n_devices)
-                    : fail(SOL_EDEVICE, "there is no %s %d, but %d of them", name, number, n_devices);
+                    : fail(SOL_EDEVICE, "there is no %s %d, but %d of them", name, number,
+                           n_devices);
     *out = list ? listed[number] : number;
     return SOL_OK;
 }

@@ -19,13 +19,45 @@
 #define CONTEXT ((void *)0x1000) /* of device 0; the next ones follow */
 #define MOST 4096
 
-enum { OK, ALREADY = 1, NO_CONTEXT = 2, NO_FUNCTION = 7, BAD_ARGS = 9, BAD_DEVICE = 12, NO_MODULE = 17, OFFSETTED = 22,
-       OUTSIDE = 23, NO_MEMORY = 24, NOT_CURRENT = 27, UNKNOWN = 34, EXCEPTION = 37 };
+enum {
+    OK,
+    ALREADY = 1,
+    NO_CONTEXT = 2,
+    NO_FUNCTION = 7,
+    BAD_ARGS = 9,
+    BAD_DEVICE = 12,
+    NO_MODULE = 17,
+    OFFSETTED = 22,
+    OUTSIDE = 23,
+    NO_MEMORY = 24,
+    NOT_CURRENT = 27,
+    UNKNOWN = 34,
+    EXCEPTION = 37
+};
 
-struct block { char *at; size_t size; int is_used; };
-struct command { int kind; uint64_t to, from; size_t size; int value; uint64_t (*run)(void *); void *user; uint64_t *result; char *stack; };
-struct args { void *from; size_t size; };
-struct function { uint64_t ptr; const char *name; };
+struct block {
+    char *at;
+    size_t size;
+    int is_used;
+};
+struct command {
+    int kind;
+    uint64_t to, from;
+    size_t size;
+    int value;
+    uint64_t (*run)(void *);
+    void *user;
+    uint64_t *result;
+    char *stack;
+};
+struct args {
+    void *from;
+    size_t size;
+};
+struct function {
+    uint64_t ptr;
+    const char *name;
+};
 
 enum { ALLOC, FREE, TO_DEVICE, TO_HOST, ON_DEVICE, FILL, KERNEL, HOST };
 
@@ -91,7 +123,8 @@ static int run_one(int d, struct command *c) {
         free(c->stack);
         return OK;
     }
-    if ((c->kind != TO_HOST && !to) || ((c->kind == TO_HOST || c->kind == ON_DEVICE) && !from)) return NO_MEMORY;
+    if ((c->kind != TO_HOST && !to) || ((c->kind == TO_HOST || c->kind == ON_DEVICE) && !from))
+        return NO_MEMORY;
     if (c->kind == FILL) memset(to, c->value, c->size);
     else if (c->kind == TO_DEVICE) memcpy(to, c->user, c->size);
     else memmove(c->kind == TO_HOST ? c->user : to, from, c->size);
@@ -126,24 +159,48 @@ API int vedaStreamSynchronize(int stream) {
 
 /* ---- Devices ---- */
 
-API int vedaGetVersion(const char **text) { *text = VERSION; return OK; }
+API int vedaGetVersion(const char **text) {
+    *text = VERSION;
+    return OK;
+}
 API int vedaInit(uint32_t flags) { return flags ? BAD_ARGS : INIT; }
-API int vedaDeviceGetCount(int *n) { *n = DEVICES; return OK; }
-API int vedaDeviceGetAttribute(int *value, int what, int d) { *value = what == 2 && d < DEVICES ? 3 : 0; return OK; }
-API int vedaDeviceTotalMem(size_t *size, int d) { *size = MEMORY; return d < DEVICES ? OK : BAD_DEVICE; }
+API int vedaDeviceGetCount(int *n) {
+    *n = DEVICES;
+    return OK;
+}
+API int vedaDeviceGetAttribute(int *value, int what, int d) {
+    *value = what == 2 && d < DEVICES ? 3 : 0;
+    return OK;
+}
+API int vedaDeviceTotalMem(size_t *size, int d) {
+    *size = MEMORY;
+    return d < DEVICES ? OK : BAD_DEVICE;
+}
 
 API int vedaGetErrorName(int result, const char **name) {
-    static const struct { int result; const char *name; } rows[] = {
-        {20, "VEDA_ERROR_NO_DEVICES_FOUND"}, {NO_CONTEXT, "VEDA_ERROR_CANNOT_CREATE_CONTEXT"},
-        {NO_FUNCTION, "VEDA_ERROR_FUNCTION_NOT_FOUND"}, {NO_MODULE, "VEDA_ERROR_MODULE_NOT_FOUND"},
-        {NO_MEMORY, "VEDA_ERROR_OUT_OF_MEMORY"}, {UNKNOWN, "VEDA_ERROR_UNKNOWN_VPTR"},
-        {OFFSETTED, "VEDA_ERROR_OFFSETTED_VPTR_NOT_ALLOWED"}, {EXCEPTION, "VEDA_ERROR_VEO_COMMAND_EXCEPTION"}};
+    static const struct {
+        int result;
+        const char *name;
+    } rows[] = {{20, "VEDA_ERROR_NO_DEVICES_FOUND"},
+                {NO_CONTEXT, "VEDA_ERROR_CANNOT_CREATE_CONTEXT"},
+                {NO_FUNCTION, "VEDA_ERROR_FUNCTION_NOT_FOUND"},
+                {NO_MODULE, "VEDA_ERROR_MODULE_NOT_FOUND"},
+                {NO_MEMORY, "VEDA_ERROR_OUT_OF_MEMORY"},
+                {UNKNOWN, "VEDA_ERROR_UNKNOWN_VPTR"},
+                {OFFSETTED, "VEDA_ERROR_OFFSETTED_VPTR_NOT_ALLOWED"},
+                {EXCEPTION, "VEDA_ERROR_VEO_COMMAND_EXCEPTION"}};
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i].result == result) { *name = rows[i].name; return OK; }
+        if (rows[i].result == result) {
+            *name = rows[i].name;
+            return OK;
+        }
     return BAD_ARGS;
 }
 
-API int vedaCtxPushCurrent(void *context) { current[n_current++] = (long)context; return OK; }
+API int vedaCtxPushCurrent(void *context) {
+    current[n_current++] = (long)context;
+    return OK;
+}
 API int vedaCtxPopCurrent(void **out) {
     if (!n_current) return NOT_CURRENT;
     *out = (void *)current[--n_current];
@@ -171,7 +228,8 @@ API int vedaMemAllocAsync(uint64_t *out, size_t size, int stream) {
     const int d = device();
     if (d < 0) return NOT_CURRENT;
     int i = 0;
-    for (int n = 0; n < MOST && (!i || blocks[d][i].is_used); n++) i = n_blocks[d] = n_blocks[d] % (MOST - 1) + 1;
+    for (int n = 0; n < MOST && (!i || blocks[d][i].is_used); n++)
+        i = n_blocks[d] = n_blocks[d] % (MOST - 1) + 1;
     if (blocks[d][i].is_used) return NO_MEMORY;
     blocks[d][i] = (struct block){NULL, size, 1};
     *out = (uint64_t)d << 59 | (uint64_t)i << 37;
@@ -183,10 +241,16 @@ API int vedaMemFreeAsync(uint64_t at, int stream) {
     return add(stream, (struct command){.kind = FREE, .to = at});
 }
 API int vedaMemcpyHtoDAsync(uint64_t to, const void *from, size_t size, int stream) {
-    return find(to) ? add(stream, (struct command){.kind = TO_DEVICE, .to = to, .user = (void *)from, .size = size}) : UNKNOWN;
+    return find(to) ? add(stream,
+                          (struct command){
+                              .kind = TO_DEVICE, .to = to, .user = (void *)from, .size = size})
+                    : UNKNOWN;
 }
 API int vedaMemcpyDtoHAsync(void *to, uint64_t from, size_t size, int stream) {
-    return find(from) ? add(stream, (struct command){.kind = TO_HOST, .from = from, .user = to, .size = size}) : UNKNOWN;
+    return find(from)
+               ? add(stream,
+                     (struct command){.kind = TO_HOST, .from = from, .user = to, .size = size})
+               : UNKNOWN;
 }
 API int vedaMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t size, int stream) {
     return add(stream, (struct command){.kind = ON_DEVICE, .to = to, .from = from, .size = size});
@@ -212,19 +276,30 @@ API int vedaModuleGetFunction(struct function *out, void *module, const char *na
     *out = (struct function){(uint64_t)(uintptr_t)dlsym(module, name), "kernel"};
     return out->ptr ? OK : NO_FUNCTION;
 }
-API int vedaArgsCreate(void **out) { return (*out = calloc(1, sizeof(struct args))) ? OK : NO_MEMORY; }
-API int vedaArgsDestroy(void *args) { free(args); return OK; }
+API int vedaArgsCreate(void **out) {
+    return (*out = calloc(1, sizeof(struct args))) ? OK : NO_MEMORY;
+}
+API int vedaArgsDestroy(void *args) {
+    free(args);
+    return OK;
+}
 API int vedaArgsSetStack(struct args *args, int i, void *from, int intent, size_t size) {
     if (i || intent) return BAD_ARGS;
     *args = (struct args){from, size};
     return OK;
 }
-API int vedaLaunchKernelEx(struct function f, int stream, struct args *args, int destroys, uint64_t *result) {
+API int vedaLaunchKernelEx(struct function f, int stream, struct args *args, int destroys,
+                           uint64_t *result) {
     char *stack = malloc(args->size);
     if (destroys || !stack) return BAD_ARGS;
     memcpy(stack, args->from, args->size);
-    return add(stream, (struct command){.kind = KERNEL, .run = (uint64_t (*)(void *))(uintptr_t)f.ptr, .stack = stack, .result = result});
+    return add(stream, (struct command){.kind = KERNEL,
+                                        .run = (uint64_t (*)(void *))(uintptr_t)f.ptr,
+                                        .stack = stack,
+                                        .result = result});
 }
-API int vedaLaunchHostFuncEx(int stream, uint64_t (*function)(void *), void *user, uint64_t *result) {
-    return add(stream, (struct command){.kind = HOST, .run = function, .user = user, .result = result});
+API int vedaLaunchHostFuncEx(int stream, uint64_t (*function)(void *), void *user,
+                             uint64_t *result) {
+    return add(stream,
+               (struct command){.kind = HOST, .run = function, .user = user, .result = result});
 }

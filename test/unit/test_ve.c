@@ -24,7 +24,8 @@ static const struct target *const ve = &ve_target;
 /* ---- Compiling ---- */
 
 extern const char fake_veda[];
-__asm__(".section .rodata.fake_veda,\"a\"\nfake_veda:\n.incbin \"test/unit/fake_veda.c\"\n.byte 0\n.previous\n");
+__asm__(
+    ".section .rodata.fake_veda,\"a\"\nfake_veda:\n.incbin \"test/unit/fake_veda.c\"\n.byte 0\n.previous\n");
 
 struct image {
     char *data;
@@ -113,7 +114,8 @@ static struct {
      "libveda cannot be used: vedaInit: VEDA_ERROR_NO_DEVICES_FOUND"},
     {GOOD, "SOL_NCC", "none", "there is no compiler ncc: SOL_NCC=none"},
     {GOOD, "SOL_NCC", "/no/ncc", "SOL_NCC=/no/ncc: there is no such program"},
-    {GOOD, "SOL_NCC", "", "there is no compiler ncc: none of ncc and /opt/nec/ve/bin/ncc works; set SOL_NCC"},
+    {GOOD, "SOL_NCC", "",
+     "there is no compiler ncc: none of ncc and /opt/nec/ve/bin/ncc works; set SOL_NCC"},
     {GOOD, "SOL_VISIBLE_DEVICES", "0,x", "SOL_VISIBLE_DEVICES=0,x: valid are"},
     {GOOD, "SOL_VISIBLE_DEVICES", "1,1", "SOL_VISIBLE_DEVICES=1,1: valid are"},
     {GOOD, "SOL_VISIBLE_DEVICES", "7", "there is no ve 0: SOL_VISIBLE_DEVICES=7 names 0 of 3"},
@@ -159,8 +161,8 @@ static sol_ptr alloc(void *d, size_t size) {
 
 static enum sol_status copy(void *d, enum transfer_kind kind, sol_ptr device, void *host,
                             size_t size, uint64_t *event) {
-    struct transfer t = {
-        kind, .to = kind ? 0 : device, .from = kind ? device : 0, .host = host, .size = size};
+    struct transfer t = {kind, .to = kind ? 0 : device, .from = kind ? device : 0, .host = host,
+                         .size = size};
     return ve->copy(d, 0, &t, event);
 }
 
@@ -227,7 +229,10 @@ static void test_results(void) {
     CHECK(!wrong && !ve->wait(d, 0, 0));
 
     struct transfer on_device = {TRANSFER_ON_DEVICE, a, b + 16, NULL, 80};
-    struct launch fill = {.kind = LAUNCH_FILL, .n_ptr = 1, .ptr = (sol_ptr[]){a + 8}, .n_arg = 2,
+    struct launch fill = {.kind = LAUNCH_FILL,
+                          .n_ptr = 1,
+                          .ptr = (sol_ptr[]){a + 8},
+                          .n_arg = 2,
                           .arg = (int64_t[]){1, 16}};
     CHECK(!ve->copy(d, 0, &on_device, NULL) && !ve->launch(d, 0, &fill, NULL));
     CHECK(!copy(d, TRANSFER_TO_HOST, a, in, sizeof in, NULL) && !ve->wait(d, 0, 0));
@@ -244,7 +249,8 @@ static void count_call(void *user) { ++*(int *)user; }
 static void test_host_functions(void) {
     int calls = 0;
     void *d = open_ve(0);
-    struct launch host = {.kind = LAUNCH_HOST, .name = "host", .function = count_call, .user = &calls};
+    struct launch host = {
+        .kind = LAUNCH_HOST, .name = "host", .function = count_call, .user = &calls};
     struct launch wait = {.kind = LAUNCH_WAIT, .n_arg = 2, .arg = (int64_t[]){0, 1}};
     uint64_t event = 0;
     for (int i = 0; i < 3; i++) CHECK(!ve->launch(d, 0, &host, &event));
@@ -300,8 +306,10 @@ static void test_kernel_fails(void) {
     sol_ptr a = alloc(d, 64);
     struct launch l = kernel(code, 8, (sol_ptr[]){a, a + ((sol_ptr)1000 << 37), 0}, 3, &arg, 64);
     struct launch good = kernel(code, 8, (sol_ptr[]){a, a, 0}, 3, &arg, 64);
-    CHECK(!ve->launch(d, 0, &good, NULL) && !ve->launch(d, 0, &l, NULL) && !ve->launch(d, 0, &good, NULL));
-    CHECK(ve->wait(d, 0, 0) == SOL_EINVAL && says("ve 0: a kernel: VEDA_ERROR_UNKNOWN_VPTR (step)"));
+    CHECK(!ve->launch(d, 0, &good, NULL) && !ve->launch(d, 0, &l, NULL) &&
+          !ve->launch(d, 0, &good, NULL));
+    CHECK(ve->wait(d, 0, 0) == SOL_EINVAL &&
+          says("ve 0: a kernel: VEDA_ERROR_UNKNOWN_VPTR (step)"));
     CHECK(ve->launch(d, 0, &good, NULL) == SOL_EINVAL && says("UNKNOWN_VPTR (step)"));
     CHECK(ve->wait(d, 0, 0) == SOL_EINVAL && ve->free(d, 0, a) == SOL_EINVAL);
     ve->close(d);
@@ -314,7 +322,8 @@ static void test_kernel_without_memory(void) {
     const sol_ptr a = alloc(d, (size_t)1 << 28), b = alloc(d, 4096);
     struct launch l = kernel(load_scale(d), 8, (sol_ptr[]){b + 8, b, a + 8}, 3, &arg, 64);
     CHECK(!ve->launch(d, 0, &l, NULL));
-    CHECK(ve->wait(d, 0, 0) == SOL_ENOMEM && says("ve 0: a kernel: VEDA_ERROR_OUT_OF_MEMORY (step)"));
+    CHECK(ve->wait(d, 0, 0) == SOL_ENOMEM &&
+          says("ve 0: a kernel: VEDA_ERROR_OUT_OF_MEMORY (step)"));
     ve->close(d);
 }
 
@@ -345,8 +354,9 @@ static const char *const models[] = {
     "%2 = conv %0 %1 pad=[1,1,1,1]\n%3 = silu %2\n",
     "%2 = max_pool %0 kernel=[3,3] stride=[2,2] pad=[1,1,1,1]\n%3 = relu %2\n",
     "%2 = permute %0 axes=[0,2,3,1]\n%3 = exp %2\n",
+    "%2 = argmax %0 axis=1\n%3 = gather %1 %2 axis=1\n",
 };
-static float in[8 * 3 * 9 * 11], weight[5 * 3 * 3 * 3], is[8192], should[8192];
+static float in[8 * 3 * 9 * 11], weight[5 * 3 * 3 * 3], is[1 << 16], should[1 << 16];
 
 static struct sol_program *compile(const char *device, const char *layers) {
     struct sol_options options = {.device = device};
@@ -399,7 +409,8 @@ static void test_queue(void) {
     struct sol_queue *queue = NULL;
     struct sol_weights *weights = NULL;
     sol_ptr x = 0, y = 0;
-    REQUIRE(!sol_queue_new("ve", 0, &queue) && !sol_weights_new(program, (const void *const[]){weight}, &weights));
+    REQUIRE(!sol_queue_new("ve", 0, &queue) &&
+            !sol_weights_new(program, (const void *const[]){weight}, &weights));
     CHECK(!sol_alloc(queue, size, &x) && !sol_alloc(queue, size, &y));
     CHECK(!sol_copy_to_device(queue, x, in, size));
     CHECK(!sol_program_enqueue(program, weights, queue, (int64_t[]){2}, &x, &y));
@@ -421,7 +432,8 @@ static bool fails_at_any_command(void) {
         snprintf(number, sizeof number, "%d", i);
         setenv("FAKE_VEDA_FAIL", number, 1);
         status = run(program, 2, is);
-        n_failed += status == SOL_EDEVICE && strstr(sol_error(), "VEDA_ERROR_VEO_COMMAND_EXCEPTION");
+        n_failed +=
+            status == SOL_EDEVICE && strstr(sol_error(), "VEDA_ERROR_VEO_COMMAND_EXCEPTION");
         if (status && n_failed < i) fprintf(stderr, "command %d: %s\n", i, sol_error());
         setenv("FAKE_VEDA_FAIL", "0", 1);
         sol_program_release(program);
@@ -438,12 +450,13 @@ static bool is_read_by_clang(void) {
     const char *clang = getenv("CLANG") ? getenv("CLANG") : "/usr/lib/llvm-14/bin/clang";
     char path[128], script[1024];
     snprintf(path, sizeof path, "%s/ncc", folder());
-    snprintf(script, sizeof script,
-             "#!/bin/sh\nfor at in \"$@\"; do case $at in *.c) '%s' --target=ve-linux -std=gnu11 "
-             "-fsyntax-only -fopenmp -ffreestanding -Wall -Werror -Wno-unused-function -isystem /usr/include "
-             "-isystem /usr/include/x86_64-linux-gnu -D__x86_64__ $at || exit 1;; esac; done\n"
-             "exec cc \"$@\"\n",
-             clang);
+    snprintf(
+        script, sizeof script,
+        "#!/bin/sh\nfor at in \"$@\"; do case $at in *.c) '%s' --target=ve-linux -std=gnu11 "
+        "-fsyntax-only -fopenmp -ffreestanding -Wall -Werror -Wno-unused-function -isystem /usr/include "
+        "-isystem /usr/include/x86_64-linux-gnu -D__x86_64__ $at || exit 1;; esac; done\n"
+        "exec cc \"$@\"\n",
+        clang);
     write_file(path, script, strlen(script), 0755);
     setenv("SOL_NCC", path, 1);
     for (int m = 0; m < COUNT(models); m++) sol_program_release(compile("ve", models[m]));

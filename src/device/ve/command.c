@@ -97,7 +97,7 @@ static struct ve_command *take_command(struct ve *ve, const struct launch *l) {
     c->next = NULL;
     c->event = ve->n_submitted + 1;
     c->result = 0;
-    c->function = l->function;
+    c->function = l->kind == LAUNCH_HOST ? l->function : NULL;
     c->user = l->user;
     (void)snprintf(c->name, sizeof c->name, "%s", l->name ? l->name : "");
     return c;
@@ -191,8 +191,8 @@ static enum sol_status launch_kernel(struct ve *ve, const struct launch *l) {
     TRY(grow_scratch(ve, scratch * (size_t)ve->n_threads, l->name));
     struct ve_command *c = take_command(ve, l);
     if (!c) return fail(SOL_ENOMEM, "no memory for a launch");
-    enum sol_status status = pack(ve, l, scratch, c) ? submit(ve, l, c)
-                                                     : fail(SOL_ENOMEM, "no memory for a launch");
+    enum sol_status status =
+        pack(ve, l, scratch, c) ? submit(ve, l, c) : fail(SOL_ENOMEM, "no memory for a launch");
     if (status) put_back(ve, c);
     else append(ve, c);
     return status;
@@ -200,6 +200,7 @@ static enum sol_status launch_kernel(struct ve *ve, const struct launch *l) {
 
 /* ---- Other commands ---- */
 
+/* On a thread of libveda's. The function must not use the device: a thread may wait for it while it holds the lock. */
 static uint64_t call_function(void *user) {
     struct ve_command *c = user;
     c->function(c->user);

@@ -12,14 +12,7 @@
 #define SOL_VE_ENTRY_H
 
 /* Numbers of a launch; behind them its pointers, then its arguments. Scratch is memory for n_threads times scratch_size bytes. */
-enum {
-    VE_N_PTR,
-    VE_N_TASKS,
-    VE_N_THREADS,
-    VE_SCRATCH,
-    VE_SCRATCH_SIZE,
-    VE_HEADER
-};
+enum { VE_N_PTR, VE_N_TASKS, VE_N_THREADS, VE_SCRATCH, VE_SCRATCH_SIZE, VE_HEADER };
 
 #ifdef SOL_KERNEL
 
@@ -53,7 +46,7 @@ static void ve_run(void *const *ptr, const int64_t *arg, const int64_t *launch, 
     const int limit = (int)launch[VE_N_THREADS], most = omp_get_max_threads();
     const int n_threads = most < limit ? most : limit;
     const int64_t chunk = n_tasks / (VE_CHUNKS * n_threads) + 1;
-#pragma omp parallel num_threads(n_threads)
+#pragma omp parallel num_threads(n_threads) if (n_tasks > 1)
     {
         char *own = scratch + omp_get_thread_num() * launch[VE_SCRATCH_SIZE];
 #pragma omp for schedule(dynamic)

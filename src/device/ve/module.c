@@ -60,9 +60,8 @@ static enum sol_status write_image(const void *image, size_t size, char path[PAT
 static enum sol_status load_file(struct ve *ve, const char *path, const char *symbol,
                                  struct ve_module *m) {
     TRY(ve_status(ve, veda.ModuleLoad(&m->module, path), "vedaModuleLoad", symbol));
-    enum sol_status status =
-        ve_status(ve, veda.ModuleGetFunction(&m->function, m->module, symbol),
-                  "vedaModuleGetFunction", symbol);
+    enum sol_status status = ve_status(ve, veda.ModuleGetFunction(&m->function, m->module, symbol),
+                                       "vedaModuleGetFunction", symbol);
     if (status) {
         (void)veda.ModuleUnload(m->module);
         return status;

@@ -103,10 +103,8 @@ static enum sol_status free_memory(void *context, int stream, sol_ptr at) {
 static enum sol_status copy_any(struct ve *ve, const struct transfer *t) {
     if (!t->size) return SOL_OK;
     switch (t->kind) {
-    case TRANSFER_TO_DEVICE:
-        return VE_CALL(ve, NULL, MemcpyHtoDAsync, t->to, t->host, t->size, 0);
-    case TRANSFER_TO_HOST:
-        return VE_CALL(ve, NULL, MemcpyDtoHAsync, t->host, t->from, t->size, 0);
+    case TRANSFER_TO_DEVICE: return VE_CALL(ve, NULL, MemcpyHtoDAsync, t->to, t->host, t->size, 0);
+    case TRANSFER_TO_HOST: return VE_CALL(ve, NULL, MemcpyDtoHAsync, t->host, t->from, t->size, 0);
     case TRANSFER_ON_DEVICE: break;
     }
     return VE_CALL(ve, NULL, MemcpyDtoDAsync, t->to, t->from, t->size, 0);

@@ -6,8 +6,8 @@
  * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. DFP
  * computes all layers; there is no module DNN for it yet.
  */
-#include "device/device.h"
 #include "device/ve/ve.h"
+#include "device/device.h"
 #include "dfp/dialect.h"
 
 #include <string.h>
@@ -18,8 +18,7 @@ __asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/ent
 
 /* ---- The compiler ---- */
 
-static const struct jit_choice ncc = {
-    "compiler ncc", ENV_SOL_NCC, {"ncc", "/opt/nec/ve/bin/ncc"}};
+static const struct jit_choice ncc = {"compiler ncc", ENV_SOL_NCC, {"ncc", "/opt/nec/ve/bin/ncc"}};
 
 /* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
 #define NCC_FLAGS                                                                              \
@@ -30,11 +29,11 @@ static const struct jit_choice ncc = {
     "-shared -fPIC -std=gnu11 -O3 -fopenmp -ffp-contract=fast -fno-math-errno "                 \
     "-fno-trapping-math -fno-strict-aliasing -w"
 
-/* ncc's --version begins with its name. */
+/* The first line of ncc's --version is "ncc (NCC) 3.1.0 ..". */
 static enum sol_status choose_flags(const char **out) {
     const char *path, *version;
     TRY(jit_compiler_of(&ncc, &path, &version));
-    *out = !strncmp(version, "ncc", 3) ? NCC_FLAGS : OTHER_FLAGS;
+    *out = strstr(version, "NCC") ? NCC_FLAGS : OTHER_FLAGS;
     return SOL_OK;
 }
 

@@ -48,8 +48,10 @@ struct ve {
     bool is_broken; /* `message` says why */
     enum sol_status status;
     char message[512];
-    uint64_t n_submitted, n_done; /* events: commands so far, and how many a synchronisation has seen the end of */
-    struct ve_command *first, **last, *spare; /* whose results libveda has yet to write; for later use */
+    uint64_t n_submitted,
+        n_done; /* events: commands so far, and how many a synchronisation has seen the end of */
+    struct ve_command *first, **last,
+        *spare; /* whose results libveda has yet to write; for later use */
     struct ve_module *modules;
     veda_ptr scratch; /* of all threads, for one kernel after the other */
     size_t scratch_size;
