@@ -32,6 +32,7 @@ struct jit_choice {
     const char *what; /* for messages */
     enum env variable;
     const char *usual[4]; /* names, which are searched in PATH, or paths; NULL at the end */
+    int slowness;         /* how many times the usual limit of a run it gets; 0: once */
 };
 
 /* How a device loads the compiler's output. */

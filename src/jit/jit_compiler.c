@@ -42,16 +42,16 @@ static void split_words(char *text, const char **words) {
     }
 }
 
-double jit_limit_s(void) {
+double jit_limit_s(const struct jit_tool *tool) {
     const char *value = env_get(ENV_SOL_CC_TIMEOUT);
     double seconds;
     if (value && text_parse_double(&value, &seconds) && !*value && seconds > 0) return seconds;
-    return DEFAULT_LIMIT_S;
+    return DEFAULT_LIMIT_S * (tool->choice->slowness ? tool->choice->slowness : 1);
 }
 
 /* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
-static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output,
-                           struct os_run *out) {
+static enum sol_status run(const struct jit_tool *tool, const char *command,
+                           const char *const *tail, int n_tail, char *output, struct os_run *out) {
     int n = count_words(command);
     size_t argv_size =
         sizeof(char *) * (size_t)(n + n_tail + 1); /* the last is NULL, as memory is zeroed */
@@ -61,7 +61,7 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
     memcpy(words, command, strlen(command) + 1);
     split_words(words, argv);
     for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
-    double limit_s = jit_limit_s();
+    double limit_s = jit_limit_s(tool);
     *out = (struct os_run){.max_processor_s = limit_s, .max_s = PATIENCE * limit_s};
     enum sol_status status = os_spawn(argv, out, output, OUTPUT_SIZE);
     mem_free(argv);
@@ -91,7 +91,7 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
 static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
     struct os_run asked;
-    TRY(run(tool->command, tail, 1, tool->version, &asked));
+    TRY(run(tool, tool->command, tail, 1, tool->version, &asked));
     if (asked.code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
     if (asked.code)
         return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, asked.code);
@@ -109,7 +109,8 @@ static bool take_command(struct jit_tool *tool, const char *words) {
     return true;
 }
 
-static const struct jit_choice host_choice = {"C compiler", ENV_SOL_CC, {"cc", "gcc", "clang"}};
+static const struct jit_choice host_choice = {
+    .what = "C compiler", .variable = ENV_SOL_CC, .usual = {"cc", "gcc", "clang"}};
 
 /* None of the usual ones works: names all of them. */
 static enum sol_status refuse_usual(const struct jit_choice *choice) {
@@ -205,7 +206,7 @@ static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *r
     run->timed_out = code < 0;
     if (!code) return SOL_OK;
     if (code < 0)
-        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(),
+        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(tool),
                     tool->command, run->shown);
     cut_lines(output, SHOWN_OUTPUT);
     return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, run->shown,
@@ -220,7 +221,7 @@ enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
     const char *const tail[] = {"-o", out->object, out->source, "-lm"};
     char output[OUTPUT_SIZE];
     struct os_run ended;
-    enum sol_status status = run(command, tail, COUNT(tail), output, &ended);
+    enum sol_status status = run(tool, command, tail, COUNT(tail), output, &ended);
     mem_free(command);
     out->processor_s = ended.processor_s;
     return status ? status : report_end(tool, out, ended.code, output);

@@ -31,7 +31,7 @@ struct jit_tool {
 enum sol_status jit_find_tool(const struct jit_choice *choice, const struct jit_tool **out);
 
 /* The limit of one run, in seconds of processor time: $SOL_CC_TIMEOUT. */
-double jit_limit_s(void);
+double jit_limit_s(const struct jit_tool *tool);
 
 /* One run of the compiler: makes the object `object` of the file `source`. */
 struct jit_run {

@@ -18,7 +18,12 @@ __asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/ent
 
 /* ---- The compiler ---- */
 
-static const struct jit_choice ncc = {"compiler ncc", ENV_SOL_NCC, {"ncc", "/opt/nec/ve/bin/ncc"}};
+/* It asks a server for a license, and analyses more than gcc does. What is compiled with less optimization, as the limit for gcc is too
+ * short, would compute one value at a time. */
+static const struct jit_choice ncc = {.what = "compiler ncc",
+                                      .variable = ENV_SOL_NCC,
+                                      .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
+                                      .slowness = 10};
 
 /* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
 #define NCC_FLAGS                                                                              \
