@@ -162,7 +162,7 @@ void log_check(void); /* warns about an invalid level in $SOL_LOG */
     X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
     X(SOL_CPU, "avx512, avx2, neon or generic: the instruction set to use instead of the best one")    \
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
-    X(SOL_CC_TIMEOUT, "seconds of processor time after which a run of the C compiler is ended; 4")       \
+    X(SOL_CC_TIMEOUT, "seconds of processor time after which a run of the C compiler is ended; 4, ncc: 40")       \
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
     X(SOL_ONEDNN, "absolute path of oneDNN's library, libdnnl.so")                               \
     X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \

@@ -21,7 +21,7 @@
 struct jit_tool {
     struct jit_tool *next;
     const struct jit_choice *choice;
-    const char *asked;      /* the value of $SOL_CC, "" for none */
+    const char *asked;      /* the value of the variable, "" for none */
     enum sol_status status; /* SOL_OK, or why it cannot be used; then `version` is the message */
     char *version;          /* first line of its --version */
     char *command;          /* words separated by spaces; the first is a path */

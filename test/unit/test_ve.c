@@ -11,6 +11,7 @@
 #include "run/far.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <sol/queue.h>
 #include <sol/sol.h>
 #include <sys/stat.h>
@@ -422,6 +423,26 @@ static void test_queue(void) {
     sol_program_release(program);
 }
 
+/* Calls of several threads share the device's stream. */
+static void *run_often(void *program) {
+    float own[2 * 3 * 9 * 11];
+    intptr_t wrong = 0;
+    for (int i = 0; i < 20; i++)
+        wrong += run(program, 2, own) || memcmp(own, should, sizeof own) != 0;
+    return (void *)wrong;
+}
+
+static void test_threads(void) {
+    struct sol_program *program = compile("ve", models[0]);
+    pthread_t threads[4];
+    void *wrong;
+    CHECK(!run(program, 2, should));
+    for (int i = 0; i < COUNT(threads); i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, run_often, program));
+    for (int i = 0; i < COUNT(threads); i++) CHECK(!pthread_join(threads[i], &wrong) && !wrong);
+    sol_program_release(program);
+}
+
 /* Any command may fail: the call ends with an error, and the next program has a new device. */
 static bool fails_at_any_command(void) {
     char number[16];
@@ -494,6 +515,7 @@ int main(void) {
     test_fork();
     test_programs();
     test_queue();
+    test_threads();
     remove_folder();
     return check_done();
 }
