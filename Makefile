@@ -37,7 +37,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-train networks clean help
+.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-train networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -66,6 +66,13 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
 $(BUILD)/test/%.o: CFLAGS += -Itest -Itest/unit
 ctest: $(TESTS)
+# The stand-in for NEC's VEDA. Its text of the device is assembled into it, so it depends on that, too.
+veda: $(BUILD)/libveda.so ## the stand-in for NEC's VEDA on far devices: build/release/libveda.so
+VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c,$(wildcard test/veda/*.c)))
+VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% jit/% device/far/%),$(OBJECTS)))
+$(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
+	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
+$(BUILD)/test/veda/context.o: $(wildcard test/veda/*.h) test/veda/device.c
 $(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
 $(TESTS): %: %.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm
