@@ -73,6 +73,7 @@ VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% 
 $(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
 	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
 $(BUILD)/test/veda/context.o: $(wildcard test/veda/*.h) test/veda/device.c
+$(BUILD)/test/unit/test_ve: | $(BUILD)/libveda.so
 $(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
 $(TESTS): %: %.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm

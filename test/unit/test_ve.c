@@ -2,7 +2,7 @@
  * src/device/ve: vector engines, by a libveda that this test compiles (fake_veda.c), and kernels that the host's compiler compiles.
  *
  * Each case that opens another library, or with other variables, runs in a child, as a process opens libveda once. What the fake does
- * not have, a process that is the device, is left to tests of the stand-in for VEDA. Needs a C compiler.
+ * not have, a process that is the device, is tested with the stand-in of test/veda. Needs a C compiler.
  */
 #include "check.h"
 #include "children.h"
@@ -464,6 +464,59 @@ static bool fails_at_any_command(void) {
 
 static void test_failures(void) { CHECK(child_does(fails_at_any_command, 120)); }
 
+/* ---- The stand-in for VEDA, whose devices are processes ---- */
+
+static void use_stand_in(const char *settings) {
+    char path[1024];
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+    REQUIRE(n > 0);
+    path[n] = 0;
+    for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0; /* test/unit/test_ve */
+    strcat(path, "/libveda.so");
+    setenv("SOL_VEDA", path, 1);
+    setenv("SOL_FAR", settings, 1);
+}
+
+static bool runs_in_a_process(void) {
+    use_stand_in("latency=0,bandwidth=1000,threads=2");
+    test_programs();
+    test_queue();
+    test_threads();
+    return !atomic_load(&check_failed);
+}
+
+static bool is_second_in_a_process(void) {
+    use_stand_in("latency=0");
+    setenv("SOL_VISIBLE_DEVICES", "1", 1);
+    void *first = open_ve(0), *none = NULL;
+    const bool good = ((struct ve *)first)->device == 1 && ve->open(1, &none) == SOL_EDEVICE &&
+                      says("SOL_VISIBLE_DEVICES=1 names 1 of 2");
+    ve->close(first);
+    return good;
+}
+
+/* The device's process ends: at any of its kernels, a call or the compile before it says so. */
+static bool survives_its_end(const char *settings) {
+    use_stand_in(settings);
+    struct sol_program *program = compile("ve", models[1]);
+    const enum sol_status status = run(program, 2, is);
+    const bool good = status == SOL_EDEVICE && says("ve 0: veda") && says("VEDA_ERROR_VEO_COMMAND");
+    sol_program_release(program);
+    return good;
+}
+
+static bool survives_a_kill(void) { return survives_its_end("latency=0,die=16"); }
+static bool survives_an_early_kill(void) { return survives_its_end("latency=0,die=2"); }
+static bool survives_a_failure(void) { return survives_its_end("latency=0,fail=kernel:16"); }
+
+static void test_stand_in(void) {
+    CHECK(child_does(runs_in_a_process, 120));
+    CHECK(child_does(is_second_in_a_process, 60));
+    CHECK(child_does(survives_a_kill, 60));
+    CHECK(child_does(survives_an_early_kill, 60));
+    CHECK(child_does(survives_a_failure, 60));
+}
+
 /* ---- Another compiler ---- */
 
 /* clang, as a compiler for vector engines, reads each text before the host's compiler gets it. */
@@ -506,6 +559,7 @@ int main(void) {
     use_library("good", GOOD);
     test_failures();
     test_clang();
+    test_stand_in();
     test_results();
     test_host_functions();
     test_devices();
