@@ -16,7 +16,7 @@ struct veda_name {
 
 /* ---- Modules ---- */
 
-/* A task with texts, and a result that the caller waits for. The errors of earlier requests stay for those who wait for them. */
+/* A task with a text, and a result that this waits for. */
 static VEDAresult ask(VEDAcontext c, enum veda_task task, const char *name, uint64_t handle,
                       const char *text, uint64_t *out) {
     struct veo_args args = {0};
@@ -24,8 +24,8 @@ static VEDAresult ask(VEDAcontext c, enum veda_task task, const char *name, uint
     if (handle) VEDA_TRY(vedaArgsSetU64(&args, args.n, handle));
     VEDA_TRY(vedaArgsSetStack(&args, args.n, (void *)(uintptr_t)text, VEDA_ARGS_INTENT_IN,
                               strlen(text) + 1));
-    VEDA_TRY(stream_call(c, -1, task, name, &args, false, out));
-    return stream_sync(c, 0);
+    VEDA_TRY(stream_call(c, VEDA_OWN_STREAM, task, name, &args, false, out));
+    return stream_sync(c, VEDA_OWN_STREAM);
 }
 
 static void free_module(struct veda_module *module) {
@@ -74,8 +74,8 @@ VEDAresult vedaModuleUnload(VEDAmodule module) {
     VEDAresult result = VEDA_ERROR_UNKNOWN_MODULE;
     if (*at) {
         *at = module->next;
-        result = stream_task(c, 0, VEDA_TASK_CLOSE, 1, &module->handle, NULL);
-        if (!result) result = stream_sync(c, 0);
+        result = stream_task(c, VEDA_OWN_STREAM, VEDA_TASK_CLOSE, 1, &module->handle, NULL);
+        if (!result) result = stream_sync(c, VEDA_OWN_STREAM);
         free_module(module);
     }
     lock_release(&c->lock);

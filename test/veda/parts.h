@@ -32,6 +32,8 @@
 #include "tasks.h"
 #include "veda.h"
 
+#include <limits.h>
+
 #define VEDA_TRY(call)                              \
     do {                                            \
         VEDAresult veda_try_ = (call);              \
@@ -41,6 +43,7 @@
 #define VEDA_SLOTS 4096                /* results of kernels that the device holds */
 #define VEDA_STACK_LIMIT (64ull << 20) /* doc/Restriction.md of VEDA */
 #define VEDA_MAX_STREAMS 256           /* threads of a far device */
+#define VEDA_OWN_STREAM INT_MIN        /* what the library asks: errors of others stay for those who wait for them */
 #define VEDA_MAX_ARGS 56               /* integers alone: VEDA_INTEGERS + VEDA_WORDS */
 
 /* ---- args.c ---- */
@@ -71,7 +74,7 @@ void args_copy(const struct veo_args *args, char *stack, bool in);
 struct request {
     struct request *next;
     uint64_t number; /* of the context, from 1 */
-    int stream;
+    int stream; /* index of `marks` */
     bool on_host, ended;
     bool checked;      /* a result that is not 0 is an error */
     uint64_t *out;     /* the caller's place for the result; NULL: none */
@@ -110,7 +113,7 @@ struct veda_context {
     void *far;
     uint64_t code, results; /* veda_entry; the slots of results, in the device's memory */
     struct veda_mark last; /* the last command of the far device: the next one comes behind it */
-    struct veda_mark marks[VEDA_MAX_STREAMS]; /* the last command of each stream */
+    struct veda_mark marks[VEDA_MAX_STREAMS + 1]; /* the last command of each stream; then of VEDA_OWN_STREAM */
     uint64_t n_requests, n_ended;
     struct request *requests, **requests_end;
     struct veda_module *modules;
@@ -122,7 +125,7 @@ struct veda_context {
 
 /* Of an error of SOL. */
 VEDAresult stream_error(enum sol_status status);
-/* UNKNOWN_STREAM unless it is -1 or one of the context. */
+/* UNKNOWN_STREAM unless it is -1, VEDA_OWN_STREAM, or one of the context. */
 VEDAresult stream_check(VEDAcontext c, VEDAstream stream);
 /* Submits a call. `args` may have ARG_STACKs. All callers hold the lock from here on. */
 VEDAresult stream_call(VEDAcontext c, VEDAstream stream, uint64_t code, const char *name,
@@ -171,7 +174,7 @@ void modules_drop_all(VEDAcontext c);
 VEDAresult memory_init(VEDAcontext c);
 void memory_fini(VEDAcontext c);
 /* The host's entry, with its raw pointer if it can be known: may wait. UNKNOWN_VPTR. */
-VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, VEDAstream stream, bool want_raw,
+VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw,
                         struct veda_entry *out);
 
 #endif
