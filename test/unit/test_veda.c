@@ -210,9 +210,15 @@ static VEDAresult set_args(VEDAargs args, const char *kinds, va_list list) {
         case 'i': result = v.ArgsSetI64(args, i, va_arg(list, int64_t)); break;
         case 'f': result = v.ArgsSetF32(args, i, (float)va_arg(list, double)); break;
         case 'd': result = v.ArgsSetF64(args, i, va_arg(list, double)); break;
-        case 'I': result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_IN, va_arg(list, size_t)); break;
-        case 'O': result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_OUT, va_arg(list, size_t)); break;
-        default: result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_INOUT, va_arg(list, size_t)); break;
+        case 'I':
+            result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_IN, va_arg(list, size_t));
+            break;
+        case 'O':
+            result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_OUT, va_arg(list, size_t));
+            break;
+        default:
+            result = v.ArgsSetStack(args, i, at, VEDA_ARGS_INTENT_INOUT, va_arg(list, size_t));
+            break;
         }
     }
     return result;
@@ -301,10 +307,12 @@ static void test_init(void) {
     int n;
     VEDAcontext c;
     VEDAdeviceptr at = NULL;
-    CHECK(v.DeviceGetCount(&n) == VEDA_ERROR_NOT_INITIALIZED && v.Exit() == VEDA_ERROR_NOT_INITIALIZED);
+    CHECK(v.DeviceGetCount(&n) == VEDA_ERROR_NOT_INITIALIZED &&
+          v.Exit() == VEDA_ERROR_NOT_INITIALIZED);
     CHECK(v.CtxCreate(&c, 0, 0) == VEDA_ERROR_NOT_INITIALIZED);
     CHECK(v.MemFree((VEDAdeviceptr)1) == VEDA_ERROR_NOT_INITIALIZED);
-    CHECK(v.Init(1) == VEDA_ERROR_INVALID_VALUE && !v.Init(0) && v.Init(0) == VEDA_ERROR_ALREADY_INITIALIZED);
+    CHECK(v.Init(1) == VEDA_ERROR_INVALID_VALUE && !v.Init(0) &&
+          v.Init(0) == VEDA_ERROR_ALREADY_INITIALIZED);
     CHECK(v.CtxGetCurrent(&c) == VEDA_ERROR_UNKNOWN_CONTEXT);
     CHECK(v.MemAlloc(&at, 8) == VEDA_ERROR_UNKNOWN_CONTEXT);
     CHECK(v.CtxCreate(&c, 0, 99) == VEDA_ERROR_INVALID_DEVICE && v.CtxCreate(&c, 2, 0));
@@ -351,7 +359,8 @@ static void test_attributes(void) {
     REQUIRE(!v.Init(0));
     CHECK(!v.DeviceGetName(name, sizeof name, 0) && !strncmp(name, "NEC SX-Aurora", 13));
     CHECK(v.DeviceGetName(name, sizeof name, 9) == VEDA_ERROR_INVALID_DEVICE);
-    CHECK(!v.DeviceTotalMem(&bytes, 0) && bytes == 64u << 20 && !v.GetArchitecture(&arch) && arch == 1);
+    CHECK(!v.DeviceTotalMem(&bytes, 0) && bytes == 64u << 20 && !v.GetArchitecture(&arch) &&
+          arch == 1);
     CHECK(!v.DeviceGetAttribute(&n, VEDA_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0) && n == 2);
     CHECK(v.DeviceGetAttribute(&n, 99, 0) == VEDA_ERROR_UNKNOWN_ATTRIBUTE);
     end();
@@ -474,7 +483,8 @@ static void test_layout(void) {
     begin();
     a = alloc(100);
     b = alloc(100);
-    CHECK((uint64_t)a == 1ull << 37 && (uint64_t)b == 2ull << 37); /* device 0; index 0 is reserved */
+    CHECK((uint64_t)a == 1ull << 37 &&
+          (uint64_t)b == 2ull << 37); /* device 0; index 0 is reserved */
     CHECK(!v.MemPtr(&p, a) && !v.MemPtrSize(&q, &size, a + 7) && size == 100);
     CHECK((char *)q == (char *)p + 7);
     CHECK(!v.MemGetAddressRange(&base, &size, a + 7) && base == a && size == 100);
@@ -503,7 +513,8 @@ static void test_async(void) {
     CHECK(!v.MemcpyDtoHAsync(out, known, 64, 0)); /* the host knows its address */
     release();
     CHECK(!memcmp(out, kernel_text, 64));
-    CHECK(!v.MemcpyDtoH(out, b, 64) && out[0] == 255 && out[31] == 255 && out[32] == 7 && out[63] == 7);
+    CHECK(!v.MemcpyDtoH(out, b, 64) && out[0] == 255 && out[31] == 255 && out[32] == 7 &&
+          out[63] == 7);
     end();
 }
 
@@ -545,7 +556,8 @@ static void test_bounds(void) {
     CHECK(v.MemcpyHtoDAsync(at, data, 1, 3) == VEDA_ERROR_UNKNOWN_STREAM);
     CHECK(v.MemFree(at + 1) == VEDA_ERROR_OFFSETTED_VPTR_NOT_ALLOWED);
     /* The device checks the bounds of these. */
-    CHECK(!v.MemcpyDtoDAsync(at, other + 1, 64, 0) && v.StreamSynchronize(0) == VEDA_ERROR_OUT_OF_BOUNDS);
+    CHECK(!v.MemcpyDtoDAsync(at, other + 1, 64, 0) &&
+          v.StreamSynchronize(0) == VEDA_ERROR_OUT_OF_BOUNDS);
     CHECK(v.MemsetD32(at + 4, 0, 16) == VEDA_ERROR_OUT_OF_BOUNDS && !v.MemsetD32(at + 4, 0, 15));
     CHECK(!v.StreamSynchronize(0)); /* an error is returned once, and the context is fine */
     CHECK(!v.MemFree(at) && v.MemFree(at) == VEDA_ERROR_UNKNOWN_VPTR);
@@ -571,7 +583,8 @@ static void test_delayed(void) {
     CHECK(call("grow", "vi", at[1], (int64_t)100) == VEDA_ERROR_VPTR_ALREADY_ALLOCATED);
     for (int i = 0; i < N; i++) CHECK(!v.MemFreeAsync(at[i], 0)); /* also the first one */
     CHECK(!v.StreamSynchronize(0));
-    CHECK(call("grow", "vi", at[1], (int64_t)8) == 0); /* the device does not know what the host knows */
+    CHECK(call("grow", "vi", at[1], (int64_t)8) ==
+          0); /* the device does not know what the host knows */
     end();
 }
 
@@ -601,7 +614,8 @@ static void test_out_of_memory(void) {
     CHECK(!v.MemFree(a) && !v.MemFree(b));
     b = alloc(101);
     CHECK(!v.MemcpyHtoD(b, data, 1));
-    CHECK(v.MemAlloc(&a, 1ull << 37) == VEDA_ERROR_OUT_OF_MEMORY); /* no offset would reach its end */
+    CHECK(v.MemAlloc(&a, 1ull << 37) ==
+          VEDA_ERROR_OUT_OF_MEMORY); /* no offset would reach its end */
     end();
 }
 
@@ -639,7 +653,12 @@ static void test_modules(void) {
     CHECK(!v.ModuleGetFunction(&f, module, "next") && f.ptr && !strcmp(f.kernel, "next"));
     CHECK(call("next", "") == 1 && call("next", "") == 2 && call("last", "") == 2); /* one object */
     CHECK(!v.ModuleUnload(module) && v.ModuleUnload(NULL) == VEDA_ERROR_INVALID_MODULE);
+    CHECK(v.ModuleUnload(module) == VEDA_ERROR_UNKNOWN_MODULE);
     CHECK(!v.ModuleLoad(&module, module_path) && call("last", "") == 0);
+    setenv("VE_LD_LIBRARY_PATH", folder, 1);
+    CHECK(!v.ModuleLoad(&other, strrchr(module_path, '/') + 1) && !v.ModuleUnload(other));
+    unsetenv("VE_LD_LIBRARY_PATH");
+    CHECK(!v.CtxDestroy(context) && v.ModuleUnload(module) == VEDA_ERROR_UNKNOWN_MODULE);
     end();
 }
 
@@ -659,7 +678,8 @@ static void test_many_args(void) {
     CHECK(!v.LaunchKernelEx(f, 0, args, 1, &value) && !v.CtxSynchronize());
     CHECK(!v.ArgsCreate(&args) && v.ArgsSetU8(args, -1, 0) == VEDA_ERROR_INVALID_ARGS);
     CHECK(v.ArgsSetU8(args, 1 << 20, 0) == VEDA_ERROR_INVALID_ARGS && !v.ArgsDestroy(args));
-    CHECK(v.ArgsSetI8(NULL, 0, 0) == VEDA_ERROR_INVALID_ARGS && v.ArgsDestroy(NULL) == VEDA_ERROR_INVALID_ARGS);
+    CHECK(v.ArgsSetI8(NULL, 0, 0) == VEDA_ERROR_INVALID_ARGS &&
+          v.ArgsDestroy(NULL) == VEDA_ERROR_INVALID_ARGS);
     end();
 }
 
@@ -672,7 +692,8 @@ static void test_kinds(void) {
     CHECK(!v.ArgsSetI8(a, 0, -1) && !v.ArgsSetU8(a, 1, 255) && !v.ArgsSetF32(a, 2, 0.5f));
     CHECK(!v.ArgsSetI16(a, 3, -2) && !v.ArgsSetU16(a, 4, 65535) && !v.ArgsSetF64(a, 5, -0.25));
     CHECK(!v.ArgsSetI32(a, 6, -3) && !v.ArgsSetU32(a, 7, 4000000000u) && !v.ArgsSetI64(a, 8, -4));
-    CHECK(!v.ArgsSetU64(a, 9, 1ull << 63) && !v.ArgsSetF32(a, 10, 1.5f) && !v.ArgsSetF64(a, 11, 1e300));
+    CHECK(!v.ArgsSetU64(a, 9, 1ull << 63) && !v.ArgsSetF32(a, 10, 1.5f) &&
+          !v.ArgsSetF64(a, 11, 1e300));
     for (int i = 0; i < 5; i++) CHECK(!v.ArgsSetF32(a, 12 + i, (float)(i + 2)));
     CHECK(!v.ArgsSetF64(a, 17, 7));
     CHECK(!v.LaunchKernelEx(f, 0, a, 1, &value) && !v.StreamSynchronize(0) && value == 1);
@@ -682,10 +703,12 @@ static void test_kinds(void) {
 static void test_stack_args(void) {
     int64_t in[3] = {1, 2, 3}, inout[3] = {10, 20, 30}, out[3] = {0};
     begin();
-    CHECK(!launch("stack", "IBOi", in, sizeof in, inout, sizeof inout, out, sizeof out, (int64_t)3));
+    CHECK(
+        !launch("stack", "IBOi", in, sizeof in, inout, sizeof inout, out, sizeof out, (int64_t)3));
     in[0] = 50; /* was read by the launch */
     CHECK(!v.StreamSynchronize(0));
-    CHECK(out[0] == 2 && out[2] == 4 && inout[0] == 20 && inout[2] == 60 && in[0] == 50 && in[1] == 2);
+    CHECK(out[0] == 2 && out[2] == 4 && inout[0] == 20 && inout[2] == 60 && in[0] == 50 &&
+          in[1] == 2);
     CHECK(launch("give", "I", in, (size_t)(64 << 20) + 1) == VEDA_ERROR_INVALID_ARGS);
     end();
 }
@@ -715,10 +738,13 @@ static void test_results(void) {
     CHECK(!launch("give", "i", (int64_t)0) && !v.StreamSynchronize(0));
     CHECK(!launch("give", "i", (int64_t)VEDA_ERROR_TODO) && !launch("give", "i", (int64_t)3));
     CHECK(v.StreamSynchronize(0) == VEDA_ERROR_TODO && !v.StreamSynchronize(0)); /* the first one */
-    CHECK(call("give", "i", (int64_t)-5) == (uint64_t)-5); /* with a place for the result it is no error */
-    CHECK(!v.ArgsCreate(&args) && v.LaunchKernelEx((VEDAfunction){0}, 0, args, 0, &value) == VEDA_ERROR_UNKNOWN_KERNEL);
+    CHECK(call("give", "i", (int64_t)-5) ==
+          (uint64_t)-5); /* with a place for the result it is no error */
+    CHECK(!v.ArgsCreate(&args) &&
+          v.LaunchKernelEx((VEDAfunction){0}, 0, args, 0, &value) == VEDA_ERROR_UNKNOWN_KERNEL);
     CHECK(!v.ArgsDestroy(args));
-    CHECK(!launch_often("give", 5000) && !v.StreamSynchronize(0)); /* more than the device holds results */
+    CHECK(!launch_often("give", 5000) &&
+          !v.StreamSynchronize(0)); /* more than the device holds results */
     end();
     setenv("SOL_VEDA_EXACT", "1", 1);
     begin();
@@ -763,11 +789,14 @@ static void test_host_functions(void) {
     begin();
     VEDAdeviceptr at = alloc(2);
     CHECK(!v.MemcpyHtoD(at, "x", 2));
-    CHECK(!v.LaunchHostFuncEx(0, host_function, &number, &value) && !v.LaunchHostFunc(0, host_function, &number));
+    CHECK(!v.LaunchHostFuncEx(0, host_function, &number, &value) &&
+          !v.LaunchHostFunc(0, host_function, &number));
     CHECK(!v.MemcpyDtoHAsync(out, at, 2, 0) && !v.StreamAddCallback(0, callback, &result, 0));
-    CHECK(number == 300 && value == 42 && out[0] == 'x' && result == VEDA_SUCCESS); /* it has waited */
+    CHECK(number == 300 && value == 42 && out[0] == 'x' &&
+          result == VEDA_SUCCESS); /* it has waited */
     CHECK(pthread_equal(callback_thread, pthread_self()));
-    CHECK(!launch("give", "i", (int64_t)VEDA_ERROR_TODO) && !v.StreamAddCallback(0, callback, &result, 0));
+    CHECK(!launch("give", "i", (int64_t)VEDA_ERROR_TODO) &&
+          !v.StreamAddCallback(0, callback, &result, 0));
     CHECK(result == VEDA_ERROR_TODO && !v.StreamSynchronize(0));
     end();
 }
@@ -787,7 +816,7 @@ static void test_death(void) {
     CHECK(v.MemcpyDtoH(out, lost, 4) == VEDA_ERROR_VEO_COMMAND_EXCEPTION);
     CHECK(v.StreamQuery(0) == VEDA_ERROR_VEO_COMMAND_EXCEPTION);
     CHECK(v.StreamSynchronize(0) == VEDA_ERROR_VEO_COMMAND_EXCEPTION);
-    CHECK(!v.MemcpyDtoH(out, at, 4) && !strcmp(out, "abc")); /* the other device goes on */
+    CHECK(!v.MemcpyDtoH(out, at, 4) && !strcmp(out, "abc"));     /* the other device goes on */
     CHECK(!v.CtxDestroy(first) && !v.CtxCreate(&context, 0, 0)); /* and so does a new context */
     CHECK(!v.ModuleLoad(&module, module_path) && call("give", "i", (int64_t)5) == 5);
     end();
@@ -827,7 +856,8 @@ static void random_alloc(struct slot *s) {
 
 static void random_copy(struct slot *s, const struct slot *from) {
     size_t n = random_below(s->size < from->size ? s->size : from->size);
-    size_t to_offset = random_below(s->size - n + 1), from_offset = random_below(from->size - n + 1);
+    size_t to_offset = random_below(s->size - n + 1),
+           from_offset = random_below(from->size - n + 1);
     CHECK(!v.MemcpyDtoDAsync(s->at + to_offset, from->at + from_offset, n, 0));
     memmove(s->is + to_offset, from->is + from_offset, n);
 }
@@ -883,7 +913,8 @@ static void test_random(void) {
     for (int i = 0; i < 400; i++) random_step();
     for (int i = 0; i < SLOTS; i++)
         if (slots[i].size)
-            CHECK(!v.MemcpyDtoH(out, slots[i].at, slots[i].size) && !memcmp(out, slots[i].is, slots[i].size));
+            CHECK(!v.MemcpyDtoH(out, slots[i].at, slots[i].size) &&
+                  !memcmp(out, slots[i].is, slots[i].size));
     end();
 }
 

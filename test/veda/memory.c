@@ -95,7 +95,8 @@ static VEDAresult fetch(VEDAcontext c) {
         (void)vedaArgsSetU64(&args, 0, n);
         (void)vedaArgsSetStack(&args, 1, indices, VEDA_ARGS_INTENT_IN, n * sizeof *indices);
         (void)vedaArgsSetStack(&args, 2, entries, VEDA_ARGS_INTENT_OUT, n * sizeof *entries);
-        result = stream_call(c, VEDA_OWN_STREAM, VEDA_TASK_INFO, "veda_mem_info", &args, true, NULL);
+        result =
+            stream_call(c, VEDA_OWN_STREAM, VEDA_TASK_INFO, "veda_mem_info", &args, true, NULL);
         if (!result) result = stream_sync(c, VEDA_OWN_STREAM);
         if (!result) learn(c, n, indices, entries);
     }
@@ -105,8 +106,7 @@ static VEDAresult fetch(VEDAcontext c) {
 }
 
 /* The table may change while this waits. */
-VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw,
-                        struct veda_entry *out) {
+VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     const struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
     if (!entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
     if (!entry->raw && (want_raw || !entry->size)) VEDA_TRY(fetch(c));

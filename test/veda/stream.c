@@ -251,8 +251,7 @@ VEDAresult stream_task(VEDAcontext c, VEDAstream stream, enum veda_task task, in
         [VEDA_TASK_CLOSE] = "veda_close",
     };
     struct veo_args args = {.n = n};
-    for (int i = 0; i < n; i++)
-        args.at[i] = (struct arg){.kind = ARG_INTEGER, .value = values[i]};
+    for (int i = 0; i < n; i++) args.at[i] = (struct arg){.kind = ARG_INTEGER, .value = values[i]};
     /* Whether an allocation has succeeded is found when somebody asks for its address, as in the real library. */
     return stream_call(c, stream, task, names[task], &args, task != VEDA_TASK_ALLOC && !out, out);
 }
