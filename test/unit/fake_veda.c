@@ -133,7 +133,10 @@ static int run_one(int d, struct command *c) {
 
 static int synchronise(int d) {
     int result = OK;
-    for (int i = 0; i < n_commands[d] && !result; i++) result = run_one(d, &commands[d][i]);
+    for (int i = 0; i < n_commands[d]; i++) {
+        if (!result) result = run_one(d, &commands[d][i]);
+        if (result) free(commands[d][i].stack);
+    }
     n_commands[d] = 0;
     return result;
 }

@@ -27,8 +27,9 @@ extern const char veda_device_text[] __attribute__((visibility("hidden")));
 const char *sol_version(void) { return "veda"; }
 
 static struct veda_context contexts[VEDA_MAX_DEVICES];
+static _Atomic int n_exits;
 static _Thread_local struct {
-    int n;
+    int n, n_exits; /* of the library, when the stack was used last: each one empties it */
     VEDAcontext at[STACK];
 } stack;
 
@@ -69,8 +70,8 @@ static enum sol_status load_code(VEDAcontext c) {
         .open = open_image, .find = find_image, .close = close_image};
     const char *const text = veda_device_text;
     struct jit_module *module;
-    TRY(jit_build(&images, "-shared -fPIC -O2 -w -D_GNU_SOURCE -ldl", &text, 1, false, &module,
-                  NULL));
+    TRY(jit_build(&images, "-shared -fPIC -O2 -w -D_GNU_SOURCE -pthread -ldl", &text, 1, false,
+                  &module, NULL));
     const struct image *image = jit_object(module, 0);
     enum sol_status status =
         far_target.load(c->far, image->data, image->size, "veda_entry", &c->code);
@@ -138,7 +139,6 @@ void contexts_init(void) {
     }
 }
 
-/* Other threads' stacks keep their handles, which are not active any more. */
 void contexts_exit(void) {
     for (int i = 0; i < VEDA_MAX_DEVICES; i++) {
         lock_acquire(&contexts[i].lock);
@@ -146,7 +146,7 @@ void contexts_exit(void) {
         lock_release(&contexts[i].lock);
         lock_fini(&contexts[i].lock);
     }
-    stack.n = 0;
+    atomic_fetch_add(&n_exits, 1);
 }
 
 /* ---- Finding one ---- */
@@ -166,8 +166,16 @@ static VEDAresult acquire(VEDAcontext c, VEDAcontext *out) {
     return VEDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/* Before each use of the stack. */
+static VEDAresult check_stack(void) {
+    int n = atomic_load(&n_exits);
+    if (stack.n_exits != n) stack.n = 0;
+    stack.n_exits = n;
+    return veda_is_initialized() ? VEDA_SUCCESS : VEDA_ERROR_NOT_INITIALIZED;
+}
+
 VEDAresult context_acquire_current(VEDAcontext *out) {
-    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
+    VEDA_TRY(check_stack());
     return stack.n ? acquire(stack.at[stack.n - 1], out) : VEDA_ERROR_UNKNOWN_CONTEXT;
 }
 
@@ -177,6 +185,17 @@ VEDAresult context_acquire(VEDAdeviceptr at, VEDAcontext *out) {
     if (!at) return VEDA_ERROR_INVALID_VALUE;
     VEDA_TRY(context_of(VEDA_GET_DEVICE(at), &c));
     return acquire(c, out);
+}
+
+VEDAresult context_acquire_module(VEDAmodule module, VEDAcontext *out) {
+    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
+    for (int i = 0; i < veda_n_devices(); i++) {
+        if (acquire(&contexts[i], out)) continue;
+        for (const struct veda_module *m = contexts[i].modules; m; m = m->next)
+            if (m == module) return VEDA_SUCCESS;
+        lock_release(&contexts[i].lock);
+    }
+    return VEDA_ERROR_UNKNOWN_MODULE;
 }
 
 /* ---- The stack ---- */
@@ -202,14 +221,14 @@ VEDAresult vedaCtxGetCurrent(VEDAcontext *out) {
 
 VEDAresult vedaCtxSetCurrent(VEDAcontext c) {
     if (!c && veda_is_exact()) return VEDA_ERROR_INVALID_CONTEXT;
-    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
+    VEDA_TRY(check_stack());
     if (stack.n) stack.n--;
     return c ? push(c) : VEDA_SUCCESS;
 }
 
 VEDAresult vedaCtxPushCurrent(VEDAcontext c) {
     if (!c) return VEDA_ERROR_INVALID_CONTEXT;
-    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
+    VEDA_TRY(check_stack());
     return push(c);
 }
 
@@ -225,6 +244,7 @@ VEDAresult vedaCtxPopCurrent(VEDAcontext *out) {
 
 VEDAresult vedaCtxCreate(VEDAcontext *out, int mode, VEDAdevice device) {
     VEDAcontext c;
+    VEDA_TRY(check_stack());
     VEDA_TRY(context_of(device, &c));
     lock_acquire(&c->lock);
     VEDAresult result = start(c, mode);
@@ -236,7 +256,7 @@ VEDAresult vedaCtxCreate(VEDAcontext *out, int mode, VEDAdevice device) {
 
 VEDAresult vedaCtxDestroy(VEDAcontext c) {
     if (!c) return VEDA_ERROR_UNKNOWN_CONTEXT;
-    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
+    VEDA_TRY(check_stack());
     forget(c);
     lock_acquire(&c->lock);
     VEDAresult result = stop(c);

@@ -15,7 +15,7 @@ static VEDAresult transfer(VEDAcontext c, VEDAstream stream, enum transfer_kind 
     struct veda_entry entry;
     const uint64_t offset = VEDA_GET_OFFSET(at);
     VEDA_TRY(stream_check(c, stream));
-    VEDA_TRY(memory_entry(c, at, stream, true, &entry));
+    VEDA_TRY(memory_entry(c, at, true, &entry));
     if (!entry.size) return VEDA_ERROR_UNKNOWN_PPTR; /* no kernel has allocated it yet */
     if (offset > entry.size || size > entry.size - offset) return VEDA_ERROR_OUT_OF_BOUNDS;
     if (!entry.raw) return VEDA_ERROR_OUT_OF_MEMORY;

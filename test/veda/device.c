@@ -190,7 +190,8 @@ static uint64_t at_start(uint64_t base, uint64_t size, uint64_t threads) {
     memory = (char *)base;
     memory_size = size;
     (void)snprintf(number, sizeof number, "%d", (int)threads);
-    setenv("OMP_NUM_THREADS", number, 1); /* OpenMP reads it when the first module is loaded that needs it */
+    setenv("OMP_NUM_THREADS", number,
+           1); /* OpenMP reads it when the first module is loaded that needs it */
     if (!dladdr((void *)table, &self)) return VEDA_ERROR_UNKNOWN;
     return dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) ? VEDA_SUCCESS
                                                                         : VEDA_ERROR_UNKNOWN;
@@ -299,5 +300,5 @@ void veda_entry(void *const *ptr, const int64_t *arg, char *scratch, int64_t beg
     (void)scratch, (void)begin, (void)end;
     if (code < VEDA_N_TASKS) code = (uint64_t)tasks[code];
     *(uint64_t *)ptr[0] = ((function *)code)(INTEGERS(call->integers), W4(f, 0), W4(f, 4),
-                                            W16(w, 0), W16(w, 16), W16(w, 32));
+                                             W16(w, 0), W16(w, 16), W16(w, 32));
 }

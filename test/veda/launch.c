@@ -6,8 +6,10 @@
  */
 #include "parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct veda_name {
     struct veda_name *next;
@@ -16,7 +18,7 @@ struct veda_name {
 
 /* ---- Modules ---- */
 
-/* A task with texts, and a result that the caller waits for. The errors of earlier requests stay for those who wait for them. */
+/* A task with a text, and a result that this waits for. */
 static VEDAresult ask(VEDAcontext c, enum veda_task task, const char *name, uint64_t handle,
                       const char *text, uint64_t *out) {
     struct veo_args args = {0};
@@ -24,8 +26,8 @@ static VEDAresult ask(VEDAcontext c, enum veda_task task, const char *name, uint
     if (handle) VEDA_TRY(vedaArgsSetU64(&args, args.n, handle));
     VEDA_TRY(vedaArgsSetStack(&args, args.n, (void *)(uintptr_t)text, VEDA_ARGS_INTENT_IN,
                               strlen(text) + 1));
-    VEDA_TRY(stream_call(c, -1, task, name, &args, false, out));
-    return stream_sync(c, 0);
+    VEDA_TRY(stream_call(c, VEDA_OWN_STREAM, task, name, &args, false, out));
+    return stream_sync(c, VEDA_OWN_STREAM);
 }
 
 static void free_module(struct veda_module *module) {
@@ -45,13 +47,28 @@ void modules_drop_all(VEDAcontext c) {
     }
 }
 
+/* A file name alone is searched in the folders of VE_LD_LIBRARY_PATH, whose default is the current one. */
+static void find_file(const char *path, char *out, size_t size) {
+    const char *folders = getenv("VE_LD_LIBRARY_PATH");
+    if (!folders || !*folders) folders = ".";
+    (void)snprintf(out, size, "%s", path);
+    if (strchr(path, '/')) return;
+    for (int n; *folders; folders += n + (folders[n] == ':')) {
+        n = (int)strcspn(folders, ":");
+        (void)snprintf(out, size, "%.*s/%s", n, folders, path);
+        if (!access(out, R_OK)) return;
+    }
+}
+
 static VEDAresult load(VEDAcontext c, const char *path, VEDAmodule *out) {
+    char file[4096];
     uint64_t handle;
-    VEDA_TRY(ask(c, VEDA_TASK_OPEN, "veda_open", 0, path, &handle));
+    find_file(path, file, sizeof file);
+    VEDA_TRY(ask(c, VEDA_TASK_OPEN, "veda_open", 0, file, &handle));
     if (!handle) return VEDA_ERROR_MODULE_NOT_FOUND;
     struct veda_module *module = calloc(1, sizeof *module);
     if (!module) return VEDA_ERROR_OUT_OF_MEMORY;
-    *module = (struct veda_module){c->modules, c, handle, NULL};
+    *module = (struct veda_module){c->modules, handle, NULL};
     *out = c->modules = module;
     return VEDA_SUCCESS;
 }
@@ -66,18 +83,15 @@ VEDAresult vedaModuleLoad(VEDAmodule *out, const char *path) {
 }
 
 VEDAresult vedaModuleUnload(VEDAmodule module) {
+    VEDAcontext c;
     if (!module) return VEDA_ERROR_INVALID_MODULE;
-    VEDAcontext c = module->context;
-    lock_acquire(&c->lock);
+    VEDA_TRY(context_acquire_module(module, &c));
     struct veda_module **at = &c->modules;
-    while (*at && *at != module) at = &(*at)->next;
-    VEDAresult result = VEDA_ERROR_UNKNOWN_MODULE;
-    if (*at) {
-        *at = module->next;
-        result = stream_task(c, 0, VEDA_TASK_CLOSE, 1, &module->handle, NULL);
-        if (!result) result = stream_sync(c, 0);
-        free_module(module);
-    }
+    while (*at != module) at = &(*at)->next;
+    *at = module->next;
+    VEDAresult result = stream_task(c, VEDA_OWN_STREAM, VEDA_TASK_CLOSE, 1, &module->handle, NULL);
+    if (!result) result = stream_sync(c, VEDA_OWN_STREAM);
+    free_module(module);
     lock_release(&c->lock);
     return result;
 }
@@ -95,11 +109,10 @@ static VEDAresult find(VEDAcontext c, VEDAmodule module, const char *text, VEDAf
 }
 
 VEDAresult vedaModuleGetFunction(VEDAfunction *out, VEDAmodule module, const char *name) {
+    VEDAcontext c;
     if (!out || !module || !name) return VEDA_ERROR_INVALID_ARGS;
-    if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;
-    VEDAcontext c = module->context;
+    VEDA_TRY(context_acquire_module(module, &c));
     *out = (VEDAfunction){0, "#N/A"};
-    lock_acquire(&c->lock);
     VEDAresult result = *name ? find(c, module, name, out) : VEDA_ERROR_INVALID_VALUE;
     lock_release(&c->lock);
     return result;

@@ -82,7 +82,7 @@ static void learn(VEDAcontext c, size_t n, const uint32_t *indices,
 }
 
 /* Asks for at most as many as the arguments of one kernel can hold. */
-static VEDAresult fetch(VEDAcontext c, VEDAstream stream) {
+static VEDAresult fetch(VEDAcontext c) {
     sort_out(c);
     const size_t most = VEDA_STACK_LIMIT / 2 / sizeof(struct device_entry),
                  n = c->n_unknown < most ? c->n_unknown : most;
@@ -95,9 +95,9 @@ static VEDAresult fetch(VEDAcontext c, VEDAstream stream) {
         (void)vedaArgsSetU64(&args, 0, n);
         (void)vedaArgsSetStack(&args, 1, indices, VEDA_ARGS_INTENT_IN, n * sizeof *indices);
         (void)vedaArgsSetStack(&args, 2, entries, VEDA_ARGS_INTENT_OUT, n * sizeof *entries);
-        result = n ? stream_call(c, stream, VEDA_TASK_INFO, "veda_mem_info", &args, true, NULL)
-                   : VEDA_SUCCESS;
-        if (!result) result = stream_sync(c, stream < 0 ? 0 : stream);
+        result =
+            stream_call(c, VEDA_OWN_STREAM, VEDA_TASK_INFO, "veda_mem_info", &args, true, NULL);
+        if (!result) result = stream_sync(c, VEDA_OWN_STREAM);
         if (!result) learn(c, n, indices, entries);
     }
     free(indices);
@@ -106,11 +106,10 @@ static VEDAresult fetch(VEDAcontext c, VEDAstream stream) {
 }
 
 /* The table may change while this waits. */
-VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, VEDAstream stream, bool want_raw,
-                        struct veda_entry *out) {
+VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     const struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
     if (!entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
-    if (!entry->raw && (want_raw || !entry->size)) VEDA_TRY(fetch(c, stream));
+    if (!entry->raw && (want_raw || !entry->size)) VEDA_TRY(fetch(c));
     if (!c->table || !entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
     *out = *entry;
     return VEDA_SUCCESS;
@@ -196,7 +195,7 @@ VEDAresult vedaMemSwap(VEDAdeviceptr a, VEDAdeviceptr b) { return vedaMemSwapAsy
 static VEDAresult ask(VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     VEDAcontext c;
     VEDA_TRY(context_acquire(at, &c));
-    VEDAresult result = memory_entry(c, at, -1, want_raw, out);
+    VEDAresult result = memory_entry(c, at, want_raw, out);
     lock_release(&c->lock);
     return result;
 }
@@ -236,7 +235,7 @@ VEDAresult vedaMemGetDevice(VEDAdevice *out, VEDAdeviceptr at) {
 
 /* Sizes of all allocations, also of those that a kernel made. */
 static VEDAresult sum(VEDAcontext c, size_t *out) {
-    VEDA_TRY(fetch(c, -1));
+    VEDA_TRY(fetch(c));
     *out = 0;
     for (uint32_t i = 1, n = 0; n < c->n_used; i++) {
         n += c->table[i].used;

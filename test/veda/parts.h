@@ -20,9 +20,14 @@
  *   - vedaCtxSetCurrent(NULL) pops. The real one returns INVALID_CONTEXT; here, too, with SOL_VEDA_EXACT=1.
  *   - a free never waits. The real one does if the host has not seen the pointer yet.
  *   - StreamQuery tells whether the stream has ended. The real one asks for the state of a thread that always runs.
- *   - allocations are aligned to 64 bytes; streams do not overlap; kernels have at most VEDA_WORDS + registers arguments.
+ *   - an error is returned once. The real one probably returns VEO_COMMAND_ERROR ever after.
+ *   - the handles of dead contexts and modules are recognized. The real ones dangle.
+ *   - allocations are aligned to 64 bytes, and get 7/8 of the memory; streams do not overlap; kernels have at most
+ *     VEDA_WORDS + VEDA_INTEGERS integers.
+ *   - the counts of $SOL_FAR include the library's own kernels: each context starts with one, each module and each function takes one.
+ *   - a host function must not call VEDA.
  *
- * Locks: `lock` of a context guards all its members. It is released while something is waited for, so host functions may call VEDA.
+ * Locks: `lock` of a context guards all its members. It is released while something is waited for.
  */
 #ifndef VEDA_PARTS_H
 #define VEDA_PARTS_H
@@ -31,6 +36,8 @@
 #include "device/far/parts.h"
 #include "tasks.h"
 #include "veda.h"
+
+#include <limits.h>
 
 #define VEDA_TRY(call)                              \
     do {                                            \
@@ -41,6 +48,7 @@
 #define VEDA_SLOTS 4096                /* results of kernels that the device holds */
 #define VEDA_STACK_LIMIT (64ull << 20) /* doc/Restriction.md of VEDA */
 #define VEDA_MAX_STREAMS 256           /* threads of a far device */
+#define VEDA_OWN_STREAM INT_MIN        /* what the library asks: errors of others stay for those who wait for them */
 #define VEDA_MAX_ARGS 56               /* integers alone: VEDA_INTEGERS + VEDA_WORDS */
 
 /* ---- args.c ---- */
@@ -71,10 +79,10 @@ void args_copy(const struct veo_args *args, char *stack, bool in);
 struct request {
     struct request *next;
     uint64_t number; /* of the context, from 1 */
-    int stream;
+    int stream;      /* index of `marks` */
     bool on_host, ended;
-    bool checked;      /* a result that is not 0 is an error */
-    uint64_t *out;     /* the caller's place for the result; NULL: none */
+    bool checked;  /* a result that is not 0 is an error */
+    uint64_t *out; /* the caller's place for the result; NULL: none */
     uint64_t value;
     VEDAhost_function function;
     void *user;
@@ -91,13 +99,12 @@ struct veda_entry {
 
 struct veda_module {
     struct veda_module *next;
-    VEDAcontext context;
     uint64_t handle;
     struct veda_name *names; /* VEDAfunction points at them */
 };
 
 struct veda_mark {
-    int stream; /* of the far device */
+    int stream;     /* of the far device */
     uint64_t event; /* 0: none */
 };
 
@@ -109,20 +116,22 @@ struct veda_context {
     size_t memory;
     void *far;
     uint64_t code, results; /* veda_entry; the slots of results, in the device's memory */
-    struct veda_mark last; /* the last command of the far device: the next one comes behind it */
-    struct veda_mark marks[VEDA_MAX_STREAMS]; /* the last command of each stream */
+    struct veda_mark last;  /* the last command of the far device: the next one comes behind it */
+    struct veda_mark
+        marks[VEDA_MAX_STREAMS + 1]; /* the last command of each stream; then of VEDA_OWN_STREAM */
     uint64_t n_requests, n_ended;
     struct request *requests, **requests_end;
     struct veda_module *modules;
     struct veda_entry *table; /* VEDA_CNT_IDX + 1 */
     uint32_t next_idx, n_used;
-    uint32_t *unknown; /* indices whose raw pointers the host does not know; some may be free by now */
+    uint32_t
+        *unknown; /* indices whose raw pointers the host does not know; some may be free by now */
     size_t n_unknown, unknown_cap;
 };
 
 /* Of an error of SOL. */
 VEDAresult stream_error(enum sol_status status);
-/* UNKNOWN_STREAM unless it is -1 or one of the context. */
+/* UNKNOWN_STREAM unless it is -1, VEDA_OWN_STREAM, or one of the context. */
 VEDAresult stream_check(VEDAcontext c, VEDAstream stream);
 /* Submits a call. `args` may have ARG_STACKs. All callers hold the lock from here on. */
 VEDAresult stream_call(VEDAcontext c, VEDAstream stream, uint64_t code, const char *name,
@@ -151,6 +160,8 @@ VEDAresult context_of(VEDAdevice device, VEDAcontext *out);
 VEDAresult context_acquire_current(VEDAcontext *out);
 /* That of a virtual pointer, locked, if it is active; else CONTEXT_IS_DESTROYED. */
 VEDAresult context_acquire(VEDAdeviceptr at, VEDAcontext *out);
+/* That of a module, locked. The module may be any pointer: UNKNOWN_MODULE if it died with its context. */
+VEDAresult context_acquire_module(VEDAmodule module, VEDAcontext *out);
 
 /* ---- veda.c ---- */
 
@@ -171,7 +182,6 @@ void modules_drop_all(VEDAcontext c);
 VEDAresult memory_init(VEDAcontext c);
 void memory_fini(VEDAcontext c);
 /* The host's entry, with its raw pointer if it can be known: may wait. UNKNOWN_VPTR. */
-VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, VEDAstream stream, bool want_raw,
-                        struct veda_entry *out);
+VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct veda_entry *out);
 
 #endif

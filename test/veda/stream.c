@@ -24,7 +24,14 @@ VEDAresult stream_error(enum sol_status status) {
 }
 
 VEDAresult stream_check(VEDAcontext c, VEDAstream stream) {
-    return stream >= -1 && stream < c->n_streams ? VEDA_SUCCESS : VEDA_ERROR_UNKNOWN_STREAM;
+    bool known = (stream >= -1 && stream < c->n_streams) || stream == VEDA_OWN_STREAM;
+    return known ? VEDA_SUCCESS : VEDA_ERROR_UNKNOWN_STREAM;
+}
+
+/* Synchronous functions use the queue of stream 0. */
+static int index_of(VEDAstream stream) {
+    if (stream == VEDA_OWN_STREAM) return VEDA_MAX_STREAMS;
+    return stream < 0 ? 0 : stream;
 }
 
 /* ---- Commands of the far device ---- */
@@ -37,34 +44,34 @@ static enum sol_status follow(VEDAcontext c, int stream) {
     return far_target.launch(c->far, stream, &wait, NULL);
 }
 
-static void set_last(VEDAcontext c, VEDAstream stream, int far_stream, uint64_t event) {
+static void set_last(VEDAcontext c, int i, int far_stream, uint64_t event) {
     c->last = (struct veda_mark){far_stream, event};
-    c->marks[stream < 0 ? 0 : stream] = c->last;
+    c->marks[i] = c->last;
 }
 
-static enum sol_status launch(VEDAcontext c, VEDAstream stream, int far_stream,
-                              const struct launch *l) {
+/* `i`: the stream's index. */
+static enum sol_status launch(VEDAcontext c, int i, int far_stream, const struct launch *l) {
     uint64_t event;
     TRY(follow(c, far_stream));
     TRY(far_target.launch(c->far, far_stream, l, &event));
-    set_last(c, stream, far_stream, event);
+    set_last(c, i, far_stream, event);
     return SOL_OK;
 }
 
-static enum sol_status copy(VEDAcontext c, VEDAstream stream, enum transfer_kind kind, uint64_t raw,
-                            void *host, size_t size) {
+static enum sol_status copy(VEDAcontext c, int i, enum transfer_kind kind, uint64_t raw, void *host,
+                            size_t size) {
     uint64_t event;
     TRY(follow(c, 1));
     const struct transfer t = {kind, .to = raw, .from = raw, .host = host, .size = size};
     TRY(far_target.copy(c->far, 1, &t, &event));
-    set_last(c, stream, 1, event);
+    set_last(c, i, 1, event);
     return SOL_OK;
 }
 
 VEDAresult stream_copy(VEDAcontext c, VEDAstream stream, enum transfer_kind kind, uint64_t raw,
                        void *host, size_t size) {
     VEDA_TRY(stream_check(c, stream));
-    return size ? stream_error(copy(c, stream, kind, raw, host, size)) : VEDA_SUCCESS;
+    return size ? stream_error(copy(c, index_of(stream), kind, raw, host, size)) : VEDA_SUCCESS;
 }
 
 /* ---- Requests ---- */
@@ -117,8 +124,8 @@ static VEDAresult end_all(VEDAcontext c) {
     if (until > c->n_ended) {
         values = malloc(VEDA_SLOTS * sizeof *values);
         if (!values) return VEDA_ERROR_OUT_OF_MEMORY;
-        VEDAstream stream = c->requests ? c->requests->stream : 0;
-        status = copy(c, stream, TRANSFER_TO_HOST, c->results, values, VEDA_SLOTS * sizeof *values);
+        status = copy(c, VEDA_MAX_STREAMS, TRANSFER_TO_HOST, c->results, values,
+                      VEDA_SLOTS * sizeof *values);
     }
     enum sol_status waited = await_last(c);
     if (!status) status = waited;
@@ -135,10 +142,11 @@ static VEDAresult deliver(const struct request *r) {
     return r->checked ? (VEDAresult)r->value : VEDA_SUCCESS;
 }
 
-static VEDAresult collect(VEDAcontext c, VEDAstream stream) {
+/* Of the stream with index i; -1: of all. */
+static VEDAresult collect(VEDAcontext c, int i) {
     VEDAresult first = VEDA_SUCCESS;
     for (struct request **at = &c->requests, *r; (r = *at);) {
-        if (!r->ended || (stream >= 0 && r->stream != stream)) {
+        if (!r->ended || (i >= 0 && r->stream != i)) {
             at = &r->next;
             continue;
         }
@@ -154,11 +162,11 @@ static VEDAresult collect(VEDAcontext c, VEDAstream stream) {
 VEDAresult stream_sync(VEDAcontext c, VEDAstream stream) {
     VEDA_TRY(stream_check(c, stream));
     VEDA_TRY(end_all(c));
-    return collect(c, stream);
+    return collect(c, stream == -1 ? -1 : index_of(stream));
 }
 
 VEDAresult stream_finish(VEDAcontext c, VEDAstream stream, VEDAresult result) {
-    if (!result && stream < 0) result = stream_sync(c, 0);
+    if (!result && stream == -1) result = stream_sync(c, 0);
     lock_release(&c->lock);
     return result;
 }
@@ -172,7 +180,7 @@ static VEDAresult new_request(VEDAcontext c, VEDAstream stream, uint64_t *out,
     if (c->n_requests - c->n_ended >= VEDA_SLOTS - 1) VEDA_TRY(end_all(c));
     struct request *r = calloc(1, sizeof *r);
     if (!r) return VEDA_ERROR_OUT_OF_MEMORY;
-    r->stream = stream < 0 ? 0 : stream;
+    r->stream = index_of(stream);
     r->out = out;
     *request = r;
     return VEDA_SUCCESS;
@@ -243,8 +251,7 @@ VEDAresult stream_task(VEDAcontext c, VEDAstream stream, enum veda_task task, in
         [VEDA_TASK_CLOSE] = "veda_close",
     };
     struct veo_args args = {.n = n};
-    for (int i = 0; i < n; i++)
-        args.at[i] = (struct arg){.kind = ARG_INTEGER, .value = values[i]};
+    for (int i = 0; i < n; i++) args.at[i] = (struct arg){.kind = ARG_INTEGER, .value = values[i]};
     /* Whether an allocation has succeeded is found when somebody asks for its address, as in the real library. */
     return stream_call(c, stream, task, names[task], &args, task != VEDA_TASK_ALLOC && !out, out);
 }

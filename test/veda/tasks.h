@@ -34,7 +34,7 @@ enum veda_task {
     VEDA_TASK_FREE,  /* virtual pointer */
     VEDA_TASK_SWAP,  /* two virtual pointers */
     VEDA_TASK_COPY,  /* to, from, size */
-    VEDA_TASK_FILL,  /* virtual pointer, bytes of a value, its lower and upper half, number of values */
+    VEDA_TASK_FILL, /* virtual pointer, bytes of a value, its lower and upper half, number of values */
     VEDA_TASK_INFO,  /* n, n indices of 32 bits, n pairs of raw pointer and size to write */
     VEDA_TASK_OPEN,  /* path; the result is a handle, 0: an error */
     VEDA_TASK_FIND,  /* handle, name; the result is an address, 0: none */

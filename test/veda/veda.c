@@ -96,8 +96,7 @@ VEDAresult vedaDriverGetVersion(const char **out) {
 
 VEDAresult vedaGetArchitecture(int *out) {
     const char *arch = getenv("VEDA_ARCH");
-    if (arch && strcmp(arch, "1") && strcmp(arch, "3"))
-        return VEDA_ERROR_UNKNOWN_VEDA_ARCHITECTURE;
+    if (arch && strcmp(arch, "1") && strcmp(arch, "3")) return VEDA_ERROR_UNKNOWN_VEDA_ARCHITECTURE;
     *out = arch ? atoi(arch) : 1;
     return VEDA_SUCCESS;
 }

@@ -30,7 +30,10 @@
     X(CANT_RELEASE_NON_DEVICE_ALLOCATED_VPTR) X(OVERRIDE_ALREADY_SET)
 
 #define VEDA_ERROR_ROW(name) VEDA_ERROR_##name,
-typedef enum VEDAresult_enum { VEDA_SUCCESS, VEDA_ERRORS(VEDA_ERROR_ROW) VEDA_N_RESULTS } VEDAresult;
+typedef enum VEDAresult_enum {
+    VEDA_SUCCESS,
+    VEDA_ERRORS(VEDA_ERROR_ROW) VEDA_N_RESULTS
+} VEDAresult;
 #undef VEDA_ERROR_ROW
 
 typedef enum VEDAargs_intent_enum {
