@@ -163,7 +163,8 @@ static void *find_none(void *object, const char *symbol) {
 static void close_none(void *object) { (void)object; }
 
 static void compile_kernels(void) {
-    static const struct jit_loader files = {keep_object, find_none, close_none};
+    static const struct jit_loader files = {
+        .open = keep_object, .find = find_none, .close = close_none};
     static char text[1 << 16];
     const char *const texts[] = {text};
     struct jit_module *module;
