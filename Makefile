@@ -72,8 +72,9 @@ VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c,$(wildcard t
 VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% jit/% device/far/%),$(OBJECTS)))
 $(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
 	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
-$(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda: | $(BUILD)/libveda.so
-$(BUILD)/test/veda/context.o $(BUILD)/test/unit/test_veda.o: $(wildcard test/veda/*.h) test/veda/device.c
+$(filter $(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda%,$(TESTS)): | $(BUILD)/libveda.so
+$(BUILD)/test/veda/context.o: test/veda/veda_types.h test/veda/veda_device.h test/veda/tasks.h test/veda/device.c
+$(patsubst %,%.o,$(filter $(BUILD)/test/unit/test_veda%,$(TESTS))): test/veda/veda_types.h test/veda/veda_device.h test/unit/veda_kernels.c
 $(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
 $(TESTS): %: %.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm

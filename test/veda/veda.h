@@ -4,7 +4,7 @@
  *   a user of VEDA -> libveda.so (test/veda) -> struct target far_target -> the worker: device.c, and the user's kernels
  *
  * The devices are SOL's far devices: $SOL_FAR has their number, memory, threads and faults. What is not declared here the library
- * does not have. README of the differences: parts.h.
+ * does not have. `parts.h` lists the differences from the real one.
  */
 #ifndef VEDA_H
 #define VEDA_H
