@@ -37,7 +37,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-train networks clean help
+.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-train networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -54,6 +54,7 @@ $(BUILD)/%.o: %.c
 	$(CC) $(CFLAGS) -c -o $@ $<
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
+$(BUILD)/src/device/ve/ve.o: src/device/ve/entry.h
 $(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
 $(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
@@ -65,6 +66,15 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
 $(BUILD)/test/%.o: CFLAGS += -Itest -Itest/unit
 ctest: $(TESTS)
+# The stand-in for NEC's VEDA. Its text of the device is assembled into it, so it depends on that, too.
+veda: $(BUILD)/libveda.so ## the stand-in for NEC's VEDA on far devices: build/release/libveda.so
+VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c,$(wildcard test/veda/*.c)))
+VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% jit/% device/far/%),$(OBJECTS)))
+$(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
+	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
+$(filter $(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda%,$(TESTS)): | $(BUILD)/libveda.so
+$(BUILD)/test/veda/context.o: test/veda/veda_types.h test/veda/veda_device.h test/veda/tasks.h test/veda/device.c
+$(patsubst %,%.o,$(filter $(BUILD)/test/unit/test_veda%,$(TESTS))): test/veda/veda_types.h test/veda/veda_device.h test/unit/veda_kernels.c
 $(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
 $(TESTS): %: %.o $(OBJECTS)
 	$(CC) $(CFLAGS) -o $@ $^ -ldl -lm

@@ -39,4 +39,5 @@ void sol_check_environment(void) {
     (void)env_number(ENV_SOL_CALL_MEMORY, POSITIVE);
     (void)env_number(ENV_SOL_LOOP_SECONDS, POSITIVE);
     far_check_environment();
+    target_check_environment();
 }

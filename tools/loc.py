@@ -47,6 +47,7 @@ FOLDERS = {
     "src/device/far": 1520,
     "src/device/null": 95,
     "src/device/ref": 1700,
+    "src/device/ve": 750,
     "src/dfp": 5530,
     "src/dnn": 8210,
     "src/frontend": 70,
@@ -63,7 +64,8 @@ FOLDERS = {
     "test/onnx": 4650,
     "test/op": 5640,
     "test/torch": 10800,
-    "test/unit": 11000,
+    "test/unit": 12300,
+    "test/veda": 1810,
     "tools": 2440,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)

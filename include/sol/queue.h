@@ -26,7 +26,7 @@ typedef uint64_t sol_ptr;
 
 struct sol_queue;
 
-/* A queue of device `device` ("far"), of which there may be several: `number` is 0, 1, .. among the visible ones. EINVAL: there is no
+/* A queue of device `device` ("ve", "far"), of which there may be several: `number` is 0, 1, .. among the visible ones. EINVAL: there is no
  * such device; EDEVICE: it cannot be used. */
 SOL_API SOL_CHECKED enum sol_status sol_queue_new(const char *device, int number,
                                                   struct sol_queue **out);

@@ -162,19 +162,23 @@ void log_check(void); /* warns about an invalid level in $SOL_LOG */
     X(SOL_DISABLE, "comma list of kernel libraries, implementations or devices not to be used")  \
     X(SOL_CPU, "avx512, avx2, neon or generic: the instruction set to use instead of the best one")    \
     X(SOL_CC, "C compiler for generated kernels; none = interpret them")                         \
-    X(SOL_CC_TIMEOUT, "seconds of processor time after which a run of the C compiler is ended; 4")       \
+    X(SOL_CC_TIMEOUT, "seconds of processor time after which a run of the C compiler is ended; 4, ncc: 40")       \
     X(SOL_CACHE_DIR, "folder of the kernel cache")                                               \
     X(SOL_ONEDNN, "absolute path of oneDNN's library, libdnnl.so")                               \
     X(SOL_OPENBLAS, "absolute path of OpenBLAS's library, libopenblas.so")                       \
     X(SOL_CALL_MEMORY, "MiB that a call of an interpreted ONNX network may take; half of the machine's")  \
     X(SOL_LOOP_SECONDS, "seconds after which loops of an interpreted ONNX network end with an error; 60")  \
     X(SOL_FAR, "comma list of settings of the devices far, as latency=20,memory=4096; device/far/far.h has all")  \
+    X(SOL_VEDA, "absolute path of the library of NEC's vector engines, libveda.so.0")           \
+    X(SOL_NCC, "C compiler for the device ve; else ncc")                                         \
+    X(SOL_VISIBLE_DEVICES, "comma list of the numbers of the far devices that are used; all")    \
     X(SOL_NUM_THREADS, "threads that take part in a call")
 enum env {
 #define ENV_ENUM(name, text) ENV_##name,
     ENV_LIST(ENV_ENUM)
 #undef ENV_ENUM
 };
+const char *env_name(enum env variable);
 const char *env_get(enum env variable); /* NULL when unset or empty */
 bool env_has(enum env variable,
              const char *word); /* is `word` in the comma list (or the list "all")? */

@@ -13,6 +13,8 @@ static const char *const names[] = {
 #undef ENV_NAME
 };
 
+const char *env_name(enum env variable) { return names[variable]; }
+
 const char *env_get(enum env variable) {
     const char *value = getenv(names[variable]);
     return value && *value ? value : NULL;

@@ -39,7 +39,8 @@ struct device {
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
 
-extern const struct device device_cpu, device_ref, device_c, device_far, device_null;
+extern const struct device device_cpu, device_ref, device_c, device_ve, device_far,
+    device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
 /* NULL: the device can be used; else the reason, which may be SOL_DISABLE. */
@@ -64,9 +65,17 @@ void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
  * ENOMEM; for a device with `convert` also with ETOOL, as nothing interprets its kernels, and EUNSUPPORTED if the text is for a library. */
 enum sol_status device_link(struct build *build, const struct jit_loader *loader,
                             const char *flags);
-/* The same for a far device: the program keeps the files that the compiler wrote, and runs on `target`. Without a compiler it fails. */
-enum sol_status device_link_far(struct build *build, const struct target *target,
-                                const char *flags);
+/* How kernels of a far device become files that its target loads. */
+struct far_tools {
+    const struct target *target;
+    const struct jit_choice *compiler; /* NULL: the one for this machine */
+    const char *flags;
+    /* Text behind that of each kernel, whose name is SOL_KERNEL there. It may define a function with the kernel's name and this ending,
+     * which the target is to find instead of the kernel. NULL: none. */
+    const char *entry, *ending;
+};
+/* The same for a far device: the program keeps the files that the compiler wrote. Without a compiler it fails. */
+enum sol_status device_link_far(struct build *build, const struct far_tools *tools);
 
 /* ---- far_emit.c: `emit` and `convert` of devices whose memory the host cannot read ---- */
 

@@ -39,8 +39,8 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
 
-/* The text for the compiler: the kernel's name, prelude, kernel. */
-static const char *complete_text(struct build *b, const struct queued_text *w) {
+/* The text for the compiler: the kernel's name, prelude, kernel, entry of a far device. */
+static const char *complete_text(struct build *b, const struct queued_text *w, const char *entry) {
     struct text text;
     text_init(&text, b->arena);
     text_add(&text, "#define SOL_KERNEL %s\n", dfp_symbol(b->arena, w->text));
@@ -48,6 +48,7 @@ static const char *complete_text(struct build *b, const struct queued_text *w) {
     for (; !w->is_complete && *prelude; prelude++) text_add_raw(&text, *prelude, strlen(*prelude));
     if (strstr(w->text, DFP_NEEDS_TYPES)) text_add_raw(&text, dfp_types, strlen(dfp_types));
     text_add_raw(&text, w->text, strlen(w->text));
+    text_add_raw(&text, entry, strlen(entry));
     return text.at;
 }
 
@@ -111,11 +112,12 @@ static void report_effort(int n, const struct jit_stats *stats) {
 
 /* Compiles what is queued. */
 static enum sol_status build_module(struct build *b, const struct jit_loader *loader,
-                                    const char *flags, struct jit_module **module) {
+                                    const char *flags, const char *entry,
+                                    struct jit_module **module) {
     struct kernel_queue *queue = b->device;
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
-    for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i]);
+    for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i], entry);
     struct jit_stats stats = {0};
     enum sol_status status =
         jit_build(loader, flags, texts, queue->texts.n, b->options->debug, module, &stats);
@@ -137,7 +139,7 @@ enum sol_status device_link(struct build *b, const struct jit_loader *loader, co
     struct jit_module *module = NULL;
     if (!b->device) return SOL_OK;
     if (b->options->keep_source) return refuse_library(b);
-    enum sol_status status = build_module(b, loader, flags, &module);
+    enum sol_status status = build_module(b, loader, flags, "", &module);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead(b);
     resolve_kernels(b, module);
@@ -175,31 +177,40 @@ static void *find_nothing(void *image, const char *symbol) {
     return NULL;
 }
 
-static const struct jit_loader images = {
-    .open = open_image, .find = find_nothing, .close = mem_free};
+/* The module refers to its loader, so it lives as long as the program. */
+static const struct jit_loader *image_loader(struct build *b, const struct jit_choice *compiler) {
+    struct jit_loader *loader = ARENA_NEW(b->keep, struct jit_loader);
+    *loader = (struct jit_loader){
+        .open = open_image, .find = find_nothing, .close = mem_free, .compiler = compiler};
+    return loader;
+}
 
-static struct far_kernel *list_images(struct build *b, const struct jit_module *module) {
+static struct far_kernel *list_images(struct build *b, const struct jit_module *module,
+                                      const char *ending) {
     struct kernel_queue *queue = b->device;
     struct far_kernel *all = ARENA_ARRAY(b->keep, struct far_kernel, queue->texts.n);
     for (int i = 0; i < queue->texts.n; i++) {
         const struct queued_text *w = &queue->texts.at[i];
         const struct image *image = jit_object(module, i);
         all[i] = (struct far_kernel){
-            .image = image->bytes, .size = image->size, .symbol = dfp_symbol(b->keep, w->text)};
+            .image = image->bytes,
+            .size = image->size,
+            .symbol = arena_printf(b->keep, "%s%s", dfp_symbol(b->arena, w->text), ending)};
         for (int k = 0; k < w->kernels.n; k++) w->kernels.at[k]->far = &all[i];
     }
     return all;
 }
 
-enum sol_status device_link_far(struct build *b, const struct target *target, const char *flags) {
+enum sol_status device_link_far(struct build *b, const struct far_tools *tools) {
     struct kernel_queue *queue = b->device;
     struct jit_module *module = NULL;
     struct far_kernel *all = NULL;
     if (b->options->keep_source) return refuse_library(b);
     if (queue) {
-        TRY(build_module(b, &images, flags, &module));
-        all = list_images(b, module);
+        TRY(build_module(b, image_loader(b, tools->compiler), tools->flags,
+                         tools->entry ? tools->entry : "", &module));
+        all = list_images(b, module, tools->entry ? tools->ending : "");
     }
-    return far_attach(b->program, target, b->options->device_number, b->constants.n,
+    return far_attach(b->program, tools->target, b->options->device_number, b->constants.n,
                       queue ? queue->texts.n : 0, all);
 }

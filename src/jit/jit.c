@@ -91,9 +91,9 @@ static void path_of(const struct build *build, const struct job *job, const char
 /* ---- One text ---- */
 
 /* If the file says that the compiler timed out, with a limit not below today's: the job fails without another try. */
-static void load_late(struct job *job, const char *path) {
+static void load_late(const struct build *build, struct job *job, const char *path) {
     double limit_s = jit_read_timeout(path);
-    if (limit_s < jit_limit_s()) return;
+    if (limit_s < jit_limit_s(build->tool)) return;
     job->status =
         fail(SOL_ETOOL, "the C compiler did not end within %g s, as %s says", limit_s, path);
     (void)snprintf(job->message, sizeof job->message, "%s", sol_error());
@@ -106,7 +106,7 @@ static void load_cached(const struct build *build, struct job *job) {
     path_of(build, job, ".so", path);
     if (!jit_is_sealed(path, job->key, job->key_size)) return;
     job->object = build->loader->open(path);
-    if (!job->object) load_late(job, path);
+    if (!job->object) load_late(build, job, path);
 }
 
 /*
@@ -156,10 +156,11 @@ static enum sol_status load_object(const struct build *build, struct job *job,
 }
 
 /* Writes a file to the cache that says that the compiler timed out. Keeps the current message. */
-static void note_late(const struct job *job, const struct jit_run *run, const char *final) {
+static void note_late(const struct build *build, const struct job *job, const struct jit_run *run,
+                      const char *final) {
     char message[sizeof job->message];
     (void)snprintf(message, sizeof message, "%s", sol_error());
-    if (jit_write_timeout(run->object, jit_limit_s()) ||
+    if (jit_write_timeout(run->object, jit_limit_s(build->tool)) ||
         jit_seal(run->object, job->key, job->key_size) || rename(run->object, final))
         unlink(run->object);
     (void)fail(SOL_ETOOL, "%s", message);
@@ -178,7 +179,7 @@ static enum sol_status compile(struct build *build, struct job *job) {
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);
     /* If the rename fails, the object is not cached, but this build has loaded it. */
-    if (run.timed_out) note_late(job, &run, final);
+    if (run.timed_out) note_late(build, job, &run, final);
     else if (status || rename(object, final)) unlink(object);
     if ((status != SOL_ETOOL && !build->debug) || rename(source, shown)) unlink(source);
     return status;
@@ -312,7 +313,7 @@ enum sol_status jit_build(const struct jit_loader *loader, const char *flags,
                           const char *const *texts, int n_texts, bool debug,
                           struct jit_module **out, struct jit_stats *stats) {
     struct build build = {.loader = loader, .debug = debug};
-    TRY(jit_find_tool(&build.tool));
+    TRY(jit_find_tool(loader->compiler, &build.tool));
     enum sol_status status = open_jobs(&build, texts, n_texts, flags);
     if (!status) status = do_jobs(&build);
     if (!status) status = make_module(&build, out);

@@ -1,5 +1,5 @@
 /*
- * Compiles C text at run time by the machine's C compiler, with a cache on disk. For any device: it
+ * Compiles C text at run time by the machine's C compiler, or another one, with a cache on disk. For any device: it
  * supplies the compiler's flags and a loader of objects.
  *
  *   texts -> jit_build -> module -> jit_find: functions -> jit_release
@@ -26,11 +26,21 @@ struct jit_stats {
     double longest_s;   /* the most processor time of one text */
 };
 
+/* How a compiler is found: $variable, which may have arguments, or else the first of `usual` that works. Constant, as the process
+ * remembers by its address what was found. */
+struct jit_choice {
+    const char *what; /* for messages */
+    enum env variable;
+    const char *usual[4]; /* names, which are searched in PATH, or paths; NULL at the end */
+    int slowness;         /* how many times the usual limit of a run it gets; 0: once */
+};
+
 /* How a device loads the compiler's output. */
 struct jit_loader {
     void *(*open)(const char *path);                 /* NULL with a message: it cannot be loaded */
     void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
     void (*close)(void *object);
+    const struct jit_choice *compiler; /* NULL: the one for this machine */
 };
 /* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
 extern const struct jit_loader jit_objects;
@@ -55,10 +65,13 @@ void *jit_object(const struct jit_module *module, int i);
 /* Frees the module. Addresses that jit_find returned become invalid. `module` may be NULL. */
 void jit_release(struct jit_module *module);
 
-/* The compiler in use: its command, and the first line of its --version. Both live as long as the
+/* The compiler for this machine: its command, and the first line of its --version. Both live as long as the
  * process. The command is $SOL_CC, which may have arguments, or else the first of cc, gcc, clang in
  * PATH that works. */
 enum sol_status jit_compiler(const char **path, const char **version);
+/* The same for another one. */
+enum sol_status jit_compiler_of(const struct jit_choice *choice, const char **path,
+                                const char **version);
 
 /* Creates and checks the cache folder, and writes its path to `out`. EINVAL with the reason if it cannot be trusted. */
 enum sol_status jit_cache_dir(char *out, size_t size);

@@ -1,5 +1,5 @@
 /*
- * Finds and runs the C compiler.
+ * Finds and runs C compilers: the one for this machine, and those of devices.
  *
  *   $SOL_CC -> probe: path and version -> jit_run_tool: source to object
  *
@@ -42,16 +42,16 @@ static void split_words(char *text, const char **words) {
     }
 }
 
-double jit_limit_s(void) {
+double jit_limit_s(const struct jit_tool *tool) {
     const char *value = env_get(ENV_SOL_CC_TIMEOUT);
     double seconds;
     if (value && text_parse_double(&value, &seconds) && !*value && seconds > 0) return seconds;
-    return DEFAULT_LIMIT_S;
+    return DEFAULT_LIMIT_S * (tool->choice->slowness ? tool->choice->slowness : 1);
 }
 
 /* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
-static enum sol_status run(const char *command, const char *const *tail, int n_tail, char *output,
-                           struct os_run *out) {
+static enum sol_status run(const struct jit_tool *tool, const char *command,
+                           const char *const *tail, int n_tail, char *output, struct os_run *out) {
     int n = count_words(command);
     size_t argv_size =
         sizeof(char *) * (size_t)(n + n_tail + 1); /* the last is NULL, as memory is zeroed */
@@ -61,7 +61,7 @@ static enum sol_status run(const char *command, const char *const *tail, int n_t
     memcpy(words, command, strlen(command) + 1);
     split_words(words, argv);
     for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
-    double limit_s = jit_limit_s();
+    double limit_s = jit_limit_s(tool);
     *out = (struct os_run){.max_processor_s = limit_s, .max_s = PATIENCE * limit_s};
     enum sol_status status = os_spawn(argv, out, output, OUTPUT_SIZE);
     mem_free(argv);
@@ -91,7 +91,7 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
 static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
     struct os_run asked;
-    TRY(run(tool->command, tail, 1, tool->version, &asked));
+    TRY(run(tool, tool->command, tail, 1, tool->version, &asked));
     if (asked.code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
     if (asked.code)
         return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, asked.code);
@@ -109,44 +109,60 @@ static bool take_command(struct jit_tool *tool, const char *words) {
     return true;
 }
 
-static enum sol_status probe(struct jit_tool *tool) {
-    static const char *const usual[] = {"cc", "gcc", "clang"};
-    if (!strcmp(tool->asked, "none"))
-        return fail(SOL_EUNSUPPORTED, "there is no C compiler: SOL_CC=none");
-    if (*tool->asked) {
-        if (take_command(tool, tool->asked)) return ask_version(tool);
-        return fail(SOL_ETOOL, "SOL_CC=%s: there is no such program", tool->asked);
-    }
-    for (int i = 0; i < COUNT(usual); i++)
-        if (take_command(tool, usual[i]) && !ask_version(tool)) return SOL_OK;
-    return fail(SOL_EUNSUPPORTED,
-                "there is no C compiler: none of cc, gcc and clang works; set SOL_CC");
+static const struct jit_choice host_choice = {
+    .what = "C compiler", .variable = ENV_SOL_CC, .usual = {"cc", "gcc", "clang"}};
+
+/* None of the usual ones works: names all of them. */
+static enum sol_status refuse_usual(const struct jit_choice *choice) {
+    (void)fail(SOL_EUNSUPPORTED, "%s", choice->usual[0]);
+    for (int i = 1; choice->usual[i]; i++)
+        (void)fail(SOL_EUNSUPPORTED, "%s%s%s", sol_error(), choice->usual[i + 1] ? ", " : " and ",
+                   choice->usual[i]);
+    return fail(SOL_EUNSUPPORTED, "there is no %s: none of %s works; set %s", choice->what,
+                sol_error(), env_name(choice->variable));
 }
 
-static struct jit_tool *known_tool(struct jit_tool *first, const char *asked) {
-    while (first && strcmp(first->asked, asked)) first = first->next;
+static enum sol_status probe(struct jit_tool *tool) {
+    const struct jit_choice *choice = tool->choice;
+    const char *variable = env_name(choice->variable);
+    if (!strcmp(tool->asked, "none"))
+        return fail(SOL_EUNSUPPORTED, "there is no %s: %s=none", choice->what, variable);
+    if (*tool->asked) {
+        if (take_command(tool, tool->asked)) return ask_version(tool);
+        return fail(SOL_ETOOL, "%s=%s: there is no such program", variable, tool->asked);
+    }
+    for (int i = 0; choice->usual[i]; i++)
+        if (take_command(tool, choice->usual[i]) && !ask_version(tool)) return SOL_OK;
+    return refuse_usual(choice);
+}
+
+static struct jit_tool *known_tool(struct jit_tool *first, const struct jit_choice *choice,
+                                   const char *asked) {
+    while (first && (first->choice != choice || strcmp(first->asked, asked))) first = first->next;
     return first;
 }
 
 /* One block: the tool and its three texts. */
-static struct jit_tool *new_tool(const char *asked) {
+static struct jit_tool *new_tool(const struct jit_choice *choice, const char *asked) {
     size_t asked_size = strlen(asked) + 1;
     size_t command_size = JIT_PATH_SIZE + asked_size;
     struct jit_tool *tool = mem_alloc(sizeof *tool + asked_size + command_size + OUTPUT_SIZE, 16);
     if (!tool) return NULL;
     char *texts = (char *)(tool + 1);
+    tool->choice = choice;
     tool->asked = memcpy(texts, asked, asked_size);
     tool->command = texts + asked_size;
     tool->version = tool->command + command_size;
     return tool;
 }
 
-enum sol_status jit_find_tool(const struct jit_tool **out) {
-    const char *asked = env_get(ENV_SOL_CC);
+enum sol_status jit_find_tool(const struct jit_choice *choice, const struct jit_tool **out) {
+    if (!choice) choice = &host_choice;
+    const char *asked = env_get(choice->variable);
     if (!asked) asked = "";
-    struct jit_tool *tool = known_tool(atomic_load(&tools), asked);
+    struct jit_tool *tool = known_tool(atomic_load(&tools), choice, asked);
     if (!tool) {
-        tool = new_tool(asked);
+        tool = new_tool(choice, asked);
         if (!tool) return fail(SOL_ENOMEM, "out of memory: cannot look for a C compiler");
         tool->status = probe(tool);
         if (tool->status == SOL_ENOMEM) { /* not a property of the compiler: not kept */
@@ -162,8 +178,13 @@ enum sol_status jit_find_tool(const struct jit_tool **out) {
 }
 
 enum sol_status jit_compiler(const char **path, const char **version) {
+    return jit_compiler_of(NULL, path, version);
+}
+
+enum sol_status jit_compiler_of(const struct jit_choice *choice, const char **path,
+                                const char **version) {
     const struct jit_tool *tool;
-    TRY(jit_find_tool(&tool));
+    TRY(jit_find_tool(choice, &tool));
     *path = tool->command;
     *version = tool->version;
     return SOL_OK;
@@ -185,7 +206,7 @@ static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *r
     run->timed_out = code < 0;
     if (!code) return SOL_OK;
     if (code < 0)
-        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(),
+        return fail(SOL_ETOOL, "the C compiler did not end within %g s: %s: %s", jit_limit_s(tool),
                     tool->command, run->shown);
     cut_lines(output, SHOWN_OUTPUT);
     return fail(SOL_ETOOL, "the C compiler failed with exit code %d: %s\n%s", code, run->shown,
@@ -200,7 +221,7 @@ enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
     const char *const tail[] = {"-o", out->object, out->source, "-lm"};
     char output[OUTPUT_SIZE];
     struct os_run ended;
-    enum sol_status status = run(command, tail, COUNT(tail), output, &ended);
+    enum sol_status status = run(tool, command, tail, COUNT(tail), output, &ended);
     mem_free(command);
     out->processor_s = ended.processor_s;
     return status ? status : report_end(tool, out, ended.code, output);

@@ -11,4 +11,4 @@ static void *open_object(const char *path) {
 
 static void close_object(void *object) { (void)dlclose(object); }
 
-const struct jit_loader jit_objects = {open_object, dlsym, close_object};
+const struct jit_loader jit_objects = {.open = open_object, .find = dlsym, .close = close_object};

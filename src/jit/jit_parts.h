@@ -17,19 +17,21 @@
 
 /* ---- jit_compiler.c ---- */
 
-/* A compiler: one per value of $SOL_CC that this process has seen. Never freed. */
+/* A compiler: one per choice and value of its variable that this process has seen. Never freed. */
 struct jit_tool {
     struct jit_tool *next;
-    const char *asked;      /* the value of $SOL_CC, "" for none */
+    const struct jit_choice *choice;
+    const char *asked;      /* the value of the variable, "" for none */
     enum sol_status status; /* SOL_OK, or why it cannot be used; then `version` is the message */
     char *version;          /* first line of its --version */
     char *command;          /* words separated by spaces; the first is a path */
 };
 
-enum sol_status jit_find_tool(const struct jit_tool **out);
+/* choice: NULL: the compiler for this machine. */
+enum sol_status jit_find_tool(const struct jit_choice *choice, const struct jit_tool **out);
 
 /* The limit of one run, in seconds of processor time: $SOL_CC_TIMEOUT. */
-double jit_limit_s(void);
+double jit_limit_s(const struct jit_tool *tool);
 
 /* One run of the compiler: makes the object `object` of the file `source`. */
 struct jit_run {

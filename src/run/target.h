@@ -86,4 +86,11 @@ struct target {
     enum sol_status (*wait)(void *context, int stream, uint64_t event);
 };
 
+/* ---- visible.c ---- */
+
+/* Which of the `n_devices` of this kind number `number` of the visible ones is. EDEVICE, with the message for the user: there is none. */
+enum sol_status target_visible(const char *name, int n_devices, int number, int *out);
+/* Logs a warning if $SOL_VISIBLE_DEVICES is no list. */
+void target_check_environment(void);
+
 #endif

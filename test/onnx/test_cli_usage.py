@@ -129,6 +129,7 @@ BAD = {
     "SOL_CALL_MEMORY": ("0", "above 0"),
     "SOL_LOOP_SECONDS": ("-1", "above 0"),
     "SOL_FAR": ("latency=fast", "bandwidth=GB_PER_S"),
+    "SOL_VISIBLE_DEVICES": ("1-3", "numbers of devices"),
 }
 
 

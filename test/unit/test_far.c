@@ -81,7 +81,8 @@ static void close_image(void *object) {
     free(image);
 }
 
-static const struct jit_loader images = {open_image, find_image, close_image};
+static const struct jit_loader images = {
+    .open = open_image, .find = find_image, .close = close_image};
 static struct jit_module *module;
 static struct image *image;
 
@@ -758,6 +759,11 @@ static void test_settings(void) {
     sol_ptr a;
     CHECK(far->alloc(d, 0, (1 << 20) + 1, &a) == SOL_ENOMEM); /* valid words count */
     far->close(d);
+    setenv("SOL_VISIBLE_DEVICES", "5,1", 1);
+    far->close(open_far(0, QUICK));
+    CHECK(far->open(1, &none) == SOL_EDEVICE &&
+          says("there is no far 1: SOL_VISIBLE_DEVICES=5,1 names 1 of 2"));
+    unsetenv("SOL_VISIBLE_DEVICES");
     setenv("SOL_FAR", "devices=0", 1);
     CHECK(far->open(0, &none) == SOL_EDEVICE);
     setenv("SOL_CC", "none", 1);

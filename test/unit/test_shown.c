@@ -30,6 +30,7 @@ static void read_variables(void) {
     setenv("SOL_NUM_THREADS", "many", 1);
     setenv("SOL_CC_TIMEOUT", "-3", 1);
     setenv("SOL_FAR", "memory=4096,memroy=1", 1);
+    setenv("SOL_VISIBLE_DEVICES", "1;0", 1);
     for (int i = 0; i < 2; i++) sol_check_environment();
 }
 
@@ -42,6 +43,7 @@ static void read_good_variables(void) {
     setenv("SOL_CC_TIMEOUT", "0.5", 1);
     setenv("SOL_CALL_MEMORY", "100", 1);
     setenv("SOL_FAR", "latency=20,bandwidth=0.5,fail=copy:3,die=2,trace=/tmp/trace", 1);
+    setenv("SOL_VISIBLE_DEVICES", "1,0", 1);
     sol_check_environment();
 }
 
@@ -55,14 +57,14 @@ static int count(const char *text, const char *part) {
 static void test_refused_values(void) {
     static const char *const names[] = {"SOL_LOG", "SOL_DEBUG",       "SOL_DISABLE",
                                         "SOL_CPU", "SOL_NUM_THREADS", "SOL_CC_TIMEOUT",
-                                        "SOL_FAR", "SOL_CALL_MEMORY"};
+                                        "SOL_FAR", "SOL_VISIBLE_DEVICES", "SOL_CALL_MEMORY"};
     char text[4096];
     sol_set_log_level(LOG_WARN);
     capture(read_good_variables, text, sizeof text);
     CHECK_TEXT(text, "");
     CHECK(os_threads() == 2);
     capture(read_variables, text, sizeof text);
-    for (int i = 0; i < 7; i++) CHECK(count(text, names[i]) == 1);
+    for (int i = 0; i < 8; i++) CHECK(count(text, names[i]) == 1);
     CHECK(strstr(text, "SOL_LOG=loud: valid are ERROR, WARN, INFO, DEBUG and TRACE"));
     CHECK(strstr(text, "SOL_DEBUG=plan,foo: valid are plan, pass, kernels, time, all\n"));
     CHECK(strstr(text, "winograd4") && strstr(text, "openblas") && strstr(text, "ref"));

@@ -30,10 +30,11 @@ static bool supports_anchor(const struct layer *anchor, int lanes) {
 }
 
 static enum sol_status link_kernels(struct build *build) {
-    return device_link_far(
-        build, &far_target,
-        "-shared -fPIC -std=gnu99 -O3 -ffp-contract=fast -fno-math-errno -fno-trapping-math "
-        "-fno-strict-aliasing -w");
+    static const struct far_tools tools = {
+        .target = &far_target,
+        .flags = "-shared -fPIC -std=gnu99 -O3 -ffp-contract=fast -fno-math-errno "
+                 "-fno-trapping-math -fno-strict-aliasing -w"};
+    return device_link_far(build, &tools);
 }
 
 const struct device device_far = {

@@ -63,7 +63,8 @@ static void *find_program(void *object, const char *symbol) {
 
 static void close_program(void *object) { close((int)(intptr_t)object); }
 
-static const struct jit_loader programs = {open_program, find_program, close_program};
+static const struct jit_loader programs = {
+    .open = open_program, .find = find_program, .close = close_program};
 
 /* ---- Starting ---- */
 

@@ -44,11 +44,9 @@ static enum sol_status open_device(int number, void **context) {
     far->number = number;
     far->process = lock_process();
     far->memory = far->socket = -1;
-    int n = far_read_settings(&settings, far->trace, sizeof far->trace);
-    enum sol_status status =
-        number >= 0 && number < n
-            ? open_parts(far, &settings)
-            : fail(SOL_EDEVICE, "there is no far %d, but %d of them", number, n);
+    int n = far_read_settings(&settings, far->trace, sizeof far->trace), unused;
+    enum sol_status status = target_visible("far", n, number, &unused); /* all are equal */
+    if (!status) status = open_parts(far, &settings);
     if (status) {
         char message[1024];
         (void)snprintf(message, sizeof message, "%s", sol_error());

@@ -1,0 +1,92 @@
+/*
+ * The device `ve`: NEC's SX-Aurora TSUBASA, a card with a processor of long vectors and memory of its own.
+ *
+ *   cluster -> device_emit_far: kernels in plain C, with entry.h behind them | device_link_far: ncc -> ve_target (target.c)
+ *
+ * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. DFP
+ * computes all layers; there is no module DNN for it yet.
+ */
+#include "device/ve/ve.h"
+#include "device/device.h"
+#include "dfp/dialect.h"
+
+#include <string.h>
+
+extern const char ve_entry[];
+__asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/entry.h\"\n.byte 0\n"
+        ".previous\n");
+
+/* ---- The compiler ---- */
+
+/* It asks a server for a license, and analyses more than gcc does. What is compiled with less optimization, as the limit for gcc is too
+ * short, would compute one value at a time. */
+static const struct jit_choice ncc = {.what = "compiler ncc",
+                                      .variable = ENV_SOL_NCC,
+                                      .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
+                                      .slowness = 10};
+
+/* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
+#define NCC_FLAGS                                                                              \
+    "-shared -fpic -std=gnu11 -O3 -fopenmp -fno-reciprocal-math -fdiag-vector=0 "              \
+    "-fdiag-parallel=0 -fdiag-inline=0 -w"
+/* Of compilers for a stand-in of libveda: gcc and clang for this machine. */
+#define OTHER_FLAGS                                                                             \
+    "-shared -fPIC -std=gnu11 -O3 -fopenmp -ffp-contract=fast -fno-math-errno "                 \
+    "-fno-trapping-math -fno-strict-aliasing -w"
+
+/* The first line of ncc's --version is "ncc (NCC) 3.1.0 ..". */
+static enum sol_status choose_flags(const char **out) {
+    const char *path, *version;
+    TRY(jit_compiler_of(&ncc, &path, &version));
+    *out = strstr(version, "NCC") ? NCC_FLAGS : OTHER_FLAGS;
+    return SOL_OK;
+}
+
+/* ---- The device's functions ---- */
+
+static const char *say_unavailable(void) {
+    const char *reason = ve_open_library(), *path, *version;
+    int first;
+    if (reason) return reason;
+    if (target_visible("ve", veda.n_devices, 0, &first)) return sol_error();
+    return jit_compiler_of(&ncc, &path, &version) ? sol_error() : NULL;
+}
+
+/* A core has no cache of its own besides L1, but 2 MiB of the last one: scratch may take half of it. A task is at least as long as some
+ * tens of vectors, as a loop over less than a vector costs as much as one over a vector. Steps are fast only on large batches, so
+ * that a batch is never divided. */
+static enum sol_status get_caps(const struct sol_options *options, struct device_caps *caps) {
+    (void)options;
+    caps->scratch_max = 1 << 20;
+    caps->grain = 16384;
+    caps->threads = 8;
+    caps->portion_cache = 0;
+    caps->dialect = &dfp_plain;
+    caps->is_host = false;
+    return SOL_OK;
+}
+
+static bool supports_anchor(const struct layer *anchor, int lanes) {
+    (void)anchor, (void)lanes;
+    return false;
+}
+
+static enum sol_status link_kernels(struct build *build) {
+    struct far_tools tools = {
+        .target = &ve_target, .compiler = &ncc, .entry = ve_entry, .ending = "_ve"};
+    TRY(choose_flags(&tools.flags));
+    return device_link_far(build, &tools);
+}
+
+const struct device device_ve = {
+    .name = "ve",
+    .what = "NEC SX-Aurora TSUBASA",
+    .unavailable = say_unavailable,
+    .caps = get_caps,
+    .supports_anchor = supports_anchor,
+    .refuse_fusion = dfp_refuse,
+    .emit = device_emit_far,
+    .convert = device_convert,
+    .link = link_kernels,
+    .target = &ve_target,
+};
