@@ -5,6 +5,7 @@
 
 /* ---- Virtual pointers ---- */
 
+/* 5 bits for the device, 22 for the index, 37 for the offset, with which one can calculate. */
 static void test_layout(void) {
     VEDAdeviceptr a, b, base;
     VEDAdevice device;
@@ -84,6 +85,7 @@ static void *let_go_later(void *unused) {
     return NULL;
 }
 
+/* A copy needs the raw address: the first one learns it from the device. */
 static void test_first_copy_waits(void) {
     pthread_t thread;
     char data[16] = "data";
@@ -101,6 +103,7 @@ static void test_first_copy_waits(void) {
     end();
 }
 
+/* The host checks copies from and to it, the device the others. */
 static void test_bounds(void) {
     char data[64] = "";
     begin();
@@ -124,6 +127,7 @@ static void test_bounds(void) {
     end();
 }
 
+/* A kernel decides how large its output is. The host learns all sizes at once when it needs one. */
 static void test_delayed(void) {
     enum { N = 20 };
     unsigned char out[8] = "";
@@ -146,6 +150,7 @@ static void test_delayed(void) {
     end();
 }
 
+/* Swaps exchange sizes and addresses, whether the host knows them or not. */
 static void test_swap(void) {
     char out[8];
     begin();
@@ -177,6 +182,7 @@ static void test_out_of_memory(void) {
     end();
 }
 
+/* Values of all widths, at offsets. */
 static void test_fills(void) {
     uint64_t out[8];
     begin();
@@ -188,6 +194,7 @@ static void test_fills(void) {
     end();
 }
 
+/* Between two devices by way of the host. */
 static void test_other_device(void) {
     char out[8] = "";
     VEDAcontext c;
@@ -202,6 +209,7 @@ static void test_other_device(void) {
 
 /* ---- Everything, against a model ---- */
 
+/* Allocations, and what is in them; size 0: none. Nothing of this waits but copies to the host, and first copies from it. */
 #define SLOTS 8
 #define ROOM 5000
 static struct slot {
@@ -218,6 +226,7 @@ static size_t random_below(size_t n) {
     return random_state % n;
 }
 
+/* Allocated by the host, or by a kernel. */
 static void random_alloc(struct slot *s) {
     size_t size = 1 + random_below(ROOM);
     s->at = alloc(random_below(2) ? size : 0);
@@ -228,6 +237,7 @@ static void random_alloc(struct slot *s) {
     CHECK(!v.MemcpyHtoD(s->at, s->is, size));
 }
 
+/* Any part of one to any place in another. */
 static void random_copy(struct slot *s, const struct slot *from) {
     size_t n = random_below(s->size < from->size ? s->size : from->size);
     size_t to_offset = random_below(s->size - n + 1),
@@ -236,6 +246,7 @@ static void random_copy(struct slot *s, const struct slot *from) {
     memmove(s->is + to_offset, from->is + from_offset, n);
 }
 
+/* By a copy from the host, or by a kernel. */
 static void random_change(struct slot *s) {
     static uint8_t data[ROOM];
     size_t n = random_below(s->size), offset = random_below(s->size - n + 1);

@@ -22,6 +22,7 @@ VEDAresult memory_init(VEDAcontext c) {
     return c->table ? VEDA_SUCCESS : VEDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The base of an allocation. */
 static VEDAdeviceptr pointer_of(VEDAcontext c, uint32_t idx) {
     return (VEDAdeviceptr)(uintptr_t)((uint64_t)c->device << VEDA_SHIFT_DEVICE |
                                       (uint64_t)idx << VEDA_SHIFT_IDX);
@@ -48,18 +49,6 @@ void memory_fini(VEDAcontext c) {
 
 /* ---- What the device knows ---- */
 
-static VEDAresult add_unknown(VEDAcontext c, uint32_t idx) {
-    if (c->n_unknown == c->unknown_cap) {
-        size_t cap = c->unknown_cap ? 2 * c->unknown_cap : 64;
-        uint32_t *grown = realloc(c->unknown, cap * sizeof *grown);
-        if (!grown) return VEDA_ERROR_OUT_OF_MEMORY;
-        c->unknown = grown;
-        c->unknown_cap = cap;
-    }
-    c->unknown[c->n_unknown++] = idx;
-    return VEDA_SUCCESS;
-}
-
 /* Keeps those in `unknown` that are in use and still unknown. */
 static void sort_out(VEDAcontext c) {
     size_t n = 0;
@@ -70,6 +59,22 @@ static void sort_out(VEDAcontext c) {
     c->n_unknown = n;
 }
 
+/* An index may be in the list several times: after swaps, or if it was freed and used again. */
+static VEDAresult add_unknown(VEDAcontext c, uint32_t idx) {
+    if (c->n_unknown == c->unknown_cap) sort_out(c);
+    if (2 * c->n_unknown >= c->unknown_cap) {
+        size_t cap = c->unknown_cap ? 2 * c->unknown_cap : 64;
+        uint32_t *grown = realloc(c->unknown, cap * sizeof *grown);
+        if (!grown) return VEDA_ERROR_OUT_OF_MEMORY;
+        c->unknown = grown;
+        c->unknown_cap = cap;
+    }
+    c->unknown[c->n_unknown++] = idx;
+    return VEDA_SUCCESS;
+}
+
+/* An entry may have changed while this waited; then it is still in the list, or has been freed. Of a delayed allocation the
+ * device tells the size, too. */
 static void learn(VEDAcontext c, size_t n, const uint32_t *indices,
                   const struct device_entry *entries) {
     for (size_t i = 0; i < n; i++) {
@@ -81,7 +86,8 @@ static void learn(VEDAcontext c, size_t n, const uint32_t *indices,
     sort_out(c);
 }
 
-/* Asks for at most as many as the arguments of one kernel can hold. */
+/* The only function that waits for raw addresses: for all that are missing at once, behind everything that was submitted. Asks for at
+ * most as many as the arguments of one kernel can hold. */
 static VEDAresult fetch(VEDAcontext c) {
     sort_out(c);
     const size_t most = VEDA_STACK_LIMIT / 2 / sizeof(struct device_entry),
@@ -119,6 +125,8 @@ VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct v
 
 static uint32_t next_idx(uint32_t idx) { return idx == VEDA_CNT_IDX ? 1 : idx + 1; }
 
+/* Indices are taken in turn, so that a pointer that was freed stays invalid for a long time. The device has freed an index before it
+ * allocates it again, because that is the order of the commands. */
 static VEDAresult alloc(VEDAcontext c, VEDAstream stream, size_t size, VEDAdeviceptr *out) {
     VEDA_TRY(stream_check(c, stream));
     if (c->n_used == VEDA_CNT_IDX || size > VEDA_BITS_OFFSET) return VEDA_ERROR_OUT_OF_MEMORY;
@@ -145,6 +153,7 @@ VEDAresult vedaMemAlloc(VEDAdeviceptr *out, size_t size) {
     return vedaMemAllocAsync(out, size, -1);
 }
 
+/* The host forgets it at once, the device in the order of the stream. */
 static VEDAresult free_entry(VEDAcontext c, VEDAstream stream, VEDAdeviceptr at) {
     const uint64_t value = (uint64_t)(uintptr_t)at;
     struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
@@ -192,6 +201,7 @@ VEDAresult vedaMemSwap(VEDAdeviceptr a, VEDAdeviceptr b) { return vedaMemSwapAsy
 
 /* ---- Questions ---- */
 
+/* Synchronous: these functions have no stream. */
 static VEDAresult ask(VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     VEDAcontext c;
     VEDA_TRY(context_acquire(at, &c));
