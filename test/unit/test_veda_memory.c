@@ -182,6 +182,46 @@ static void test_out_of_memory(void) {
     end();
 }
 
+/* Pointers that the host never needed, and then all of them. Each index of a freed one stays free for a while. */
+static void test_many(void) {
+    enum { N = 100 };
+    static VEDAdeviceptr at[N];
+    char out[4];
+    begin();
+    for (int i = 0; i < 2 * N; i++) CHECK(!v.MemFreeAsync(alloc(8), 0));
+    for (int i = 0; i < N; i++) at[i] = alloc(4);
+    for (int i = 0; i < N; i++) CHECK(!v.MemsetD32Async(at[i], (uint32_t)i, 1, 0));
+    for (int i = 0; i < N / 2; i++) CHECK(!v.MemSwapAsync(at[i], at[N - 1 - i], 0));
+    for (int i = 0; i < N; i++) {
+        uint32_t is = 0;
+        CHECK(!v.MemcpyDtoH(&is, at[i], 4) && is == (uint32_t)(N - 1 - i));
+        CHECK(!v.MemFreeAsync(at[i], 0) && v.MemcpyDtoH(out, at[i], 4) == VEDA_ERROR_UNKNOWN_VPTR);
+    }
+    end();
+}
+
+/* A thread's own pointers, among those of others. */
+static void *use_memory(void *number) {
+    uint64_t is, value = (uint64_t)(uintptr_t)number;
+    CHECK(!v.CtxSetCurrent(context));
+    for (int i = 0; i < 10; i++, value += 3) {
+        VEDAdeviceptr a = alloc(8), b = alloc(8);
+        CHECK(!v.MemcpyHtoD(a, &value, 8) && !v.MemSwapAsync(a, b, 0));
+        CHECK(!v.MemcpyDtoDAsync(a, b, 8, 0) && !v.MemcpyDtoH(&is, a, 8) && is == value);
+        CHECK(!v.MemFreeAsync(a, 0) && !v.MemFree(b));
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    pthread_t threads[3];
+    begin();
+    for (uintptr_t i = 0; i < 3; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, use_memory, (void *)i));
+    for (int i = 0; i < 3; i++) REQUIRE(!pthread_join(threads[i], NULL));
+    end();
+}
+
 /* Values of all widths, at offsets. */
 static void test_fills(void) {
     uint64_t out[8];
@@ -295,7 +335,7 @@ static void random_step(void) {
 static void test_random(void) {
     uint8_t out[ROOM];
     begin();
-    for (int i = 0; i < 400; i++) random_step();
+    for (int i = 0; i < 300; i++) random_step();
     for (int i = 0; i < SLOTS; i++)
         if (slots[i].size)
             CHECK(!v.MemcpyDtoH(out, slots[i].at, slots[i].size) &&
@@ -312,6 +352,8 @@ int main(void) {
     TEST(delayed);
     TEST(swap);
     TEST(out_of_memory);
+    TEST(many);
+    TEST(threads);
     TEST(fills);
     TEST(other_device);
     TEST(random);
