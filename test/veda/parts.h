@@ -24,7 +24,8 @@
  *   - the handles of dead contexts and modules are recognized. The real ones dangle.
  *   - allocations are aligned to 64 bytes, and get 7/8 of the memory; streams do not overlap; kernels have at most
  *     VEDA_WORDS + VEDA_INTEGERS integers.
- *   - the counts of $SOL_FAR include the library's own kernels: each context starts with one, each module and each function takes one.
+ *   - the counts of $SOL_FAR include the library's own kernels: each context starts with one, each module, each function, each task of
+ *     memory takes one. Its allocations are two per context, and one per kernel with arguments that are memory.
  *   - a host function must not call VEDA.
  *
  * Locks: `lock` of a context guards all its members. It is released while something is waited for.
