@@ -5,6 +5,7 @@
 
 /* ---- The library and its devices ---- */
 
+/* Numbers are those of the real library, at both ends and in the middle. */
 static void test_errors(void) {
     const char *name = NULL;
     CHECK(!v.GetErrorName(VEDA_SUCCESS, &name) && !strcmp(name, "VEDA_SUCCESS"));
@@ -16,6 +17,7 @@ static void test_errors(void) {
     CHECK(!v.GetVersion(&name) && !strncmp(name, "2.3", 3) && !v.DriverGetVersion(&name));
 }
 
+/* Nothing works before vedaInit, which is allowed once. */
 static void test_init(void) {
     int n;
     VEDAcontext c;
@@ -48,6 +50,7 @@ static const char *visible(const char *name, const char *value) {
     return out;
 }
 
+/* Lists of hardware ids; an empty list of the user is no list, that of a scheduler is empty. At most 16. */
 static void test_visible(void) {
     setenv("SOL_FAR", "devices=4", 1);
     CHECK_TEXT(visible("", NULL), "abcd");
@@ -81,6 +84,7 @@ static void test_attributes(void) {
 
 /* ---- Contexts ---- */
 
+/* OMP has one stream and all cores, SCALAR a stream per core and one thread for each kernel. */
 static void test_modes(void) {
     int n, active;
     uint32_t flags;
@@ -120,6 +124,7 @@ static VEDAcontext current(void) {
     return v.CtxGetCurrent(&c) ? NULL : c;
 }
 
+/* The stack belongs to the thread; creating pushes, setting replaces the top. */
 static void test_stack(void) {
     VEDAcontext a, b, c;
     pthread_t thread;
@@ -171,6 +176,7 @@ static const char *printed_by(VEDAresult (*stop)(void)) {
     return text;
 }
 
+/* VEDA_MEM_TRACE lists what was not freed when a context ends. */
 static void test_leaks(void) {
     setenv("VEDA_MEM_TRACE", "1", 1);
     begin();
@@ -187,6 +193,7 @@ static void test_leaks(void) {
 
 /* ---- Kernels ---- */
 
+/* The functions of a module share its variables, as it is one object. */
 static void test_modules(void) {
     VEDAmodule other;
     VEDAfunction f;
@@ -205,6 +212,7 @@ static void test_modules(void) {
     end();
 }
 
+/* More arguments than there are registers; each gap is an error. */
 static void test_many_args(void) {
     enum { N = 40 };
     VEDAfunction f;
@@ -226,6 +234,7 @@ static void test_many_args(void) {
     end();
 }
 
+/* Each type at its end of the range, and floats beyond the registers' number. */
 static void test_kinds(void) {
     VEDAfunction f;
     VEDAargs a;
@@ -243,6 +252,7 @@ static void test_kinds(void) {
     end();
 }
 
+/* Copies go in when the kernel is launched, and out when the caller waits. */
 static void test_stack_args(void) {
     int64_t in[3] = {1, 2, 3}, inout[3] = {10, 20, 30}, out[3] = {0};
     begin();
@@ -256,6 +266,7 @@ static void test_stack_args(void) {
     end();
 }
 
+/* A kernel gets a virtual pointer, or a raw one; both with an offset. */
 static void test_pointer_args(void) {
     float data[4] = {1, 2, 3, 4}, out[4];
     begin();
@@ -286,6 +297,7 @@ static VEDAresult launch_often(const char *name, int n) {
     return result;
 }
 
+/* A result that is not 0 is an error of the next synchronization, once. */
 static void test_results(void) {
     VEDAargs args;
     uint64_t value = 0;
@@ -337,6 +349,7 @@ static void callback(VEDAstream stream, VEDAresult result, void *user) {
     *(int *)user = (int)result;
 }
 
+/* Host functions run in the order of the stream; a callback waits, and runs here. */
 static void test_host_functions(void) {
     int number = 3, result = -1;
     uint64_t value = 0;
@@ -358,6 +371,7 @@ static void test_host_functions(void) {
 
 /* ---- Faults ---- */
 
+/* Only the device whose process dies is lost, and a new context revives it. */
 static void test_death(void) {
     char data[4] = "abc", out[4] = "";
     VEDAcontext first, other;

@@ -5,6 +5,7 @@
 
 /* ---- Virtual pointers ---- */
 
+/* 5 bits for the device, 22 for the index, 37 for the offset, with which one can calculate. */
 static void test_layout(void) {
     VEDAdeviceptr a, b, base;
     VEDAdevice device;
@@ -84,6 +85,7 @@ static void *let_go_later(void *unused) {
     return NULL;
 }
 
+/* A copy needs the raw address: the first one learns it from the device. */
 static void test_first_copy_waits(void) {
     pthread_t thread;
     char data[16] = "data";
@@ -101,6 +103,7 @@ static void test_first_copy_waits(void) {
     end();
 }
 
+/* The host checks copies from and to it, the device the others. */
 static void test_bounds(void) {
     char data[64] = "";
     begin();
@@ -124,6 +127,7 @@ static void test_bounds(void) {
     end();
 }
 
+/* A kernel decides how large its output is. The host learns all sizes at once when it needs one. */
 static void test_delayed(void) {
     enum { N = 20 };
     unsigned char out[8] = "";
@@ -146,6 +150,7 @@ static void test_delayed(void) {
     end();
 }
 
+/* Swaps exchange sizes and addresses, whether the host knows them or not. */
 static void test_swap(void) {
     char out[8];
     begin();
@@ -177,6 +182,47 @@ static void test_out_of_memory(void) {
     end();
 }
 
+/* Pointers that the host never needed, and then all of them. Each index of a freed one stays free for a while. */
+static void test_many(void) {
+    enum { N = 100 };
+    static VEDAdeviceptr at[N];
+    char out[4];
+    begin();
+    for (int i = 0; i < 2 * N; i++) CHECK(!v.MemFreeAsync(alloc(8), 0));
+    for (int i = 0; i < N; i++) at[i] = alloc(4);
+    for (int i = 0; i < N; i++) CHECK(!v.MemsetD32Async(at[i], (uint32_t)i, 1, 0));
+    for (int i = 0; i < N / 2; i++) CHECK(!v.MemSwapAsync(at[i], at[N - 1 - i], 0));
+    for (int i = 0; i < N; i++) {
+        uint32_t is = 0;
+        CHECK(!v.MemcpyDtoH(&is, at[i], 4) && is == (uint32_t)(N - 1 - i));
+        CHECK(!v.MemFreeAsync(at[i], 0) && v.MemcpyDtoH(out, at[i], 4) == VEDA_ERROR_UNKNOWN_VPTR);
+    }
+    end();
+}
+
+/* A thread's own pointers, among those of others. */
+static void *use_memory(void *number) {
+    uint64_t is, value = (uint64_t)(uintptr_t)number;
+    CHECK(!v.CtxSetCurrent(context));
+    for (int i = 0; i < 10; i++, value += 3) {
+        VEDAdeviceptr a = alloc(8), b = alloc(8);
+        CHECK(!v.MemcpyHtoD(a, &value, 8) && !v.MemSwapAsync(a, b, 0));
+        CHECK(!v.MemcpyDtoDAsync(a, b, 8, 0) && !v.MemcpyDtoH(&is, a, 8) && is == value);
+        CHECK(!v.MemFreeAsync(a, 0) && !v.MemFree(b));
+    }
+    return NULL;
+}
+
+static void test_threads(void) {
+    pthread_t threads[3];
+    begin();
+    for (uintptr_t i = 0; i < 3; i++)
+        REQUIRE(!pthread_create(&threads[i], NULL, use_memory, (void *)i));
+    for (int i = 0; i < 3; i++) REQUIRE(!pthread_join(threads[i], NULL));
+    end();
+}
+
+/* Values of all widths, at offsets. */
 static void test_fills(void) {
     uint64_t out[8];
     begin();
@@ -188,6 +234,7 @@ static void test_fills(void) {
     end();
 }
 
+/* Between two devices by way of the host. */
 static void test_other_device(void) {
     char out[8] = "";
     VEDAcontext c;
@@ -202,6 +249,7 @@ static void test_other_device(void) {
 
 /* ---- Everything, against a model ---- */
 
+/* Allocations, and what is in them; size 0: none. Nothing of this waits but copies to the host, and first copies from it. */
 #define SLOTS 8
 #define ROOM 5000
 static struct slot {
@@ -218,6 +266,7 @@ static size_t random_below(size_t n) {
     return random_state % n;
 }
 
+/* Allocated by the host, or by a kernel. */
 static void random_alloc(struct slot *s) {
     size_t size = 1 + random_below(ROOM);
     s->at = alloc(random_below(2) ? size : 0);
@@ -228,6 +277,7 @@ static void random_alloc(struct slot *s) {
     CHECK(!v.MemcpyHtoD(s->at, s->is, size));
 }
 
+/* Any part of one to any place in another. */
 static void random_copy(struct slot *s, const struct slot *from) {
     size_t n = random_below(s->size < from->size ? s->size : from->size);
     size_t to_offset = random_below(s->size - n + 1),
@@ -236,6 +286,7 @@ static void random_copy(struct slot *s, const struct slot *from) {
     memmove(s->is + to_offset, from->is + from_offset, n);
 }
 
+/* By a copy from the host, or by a kernel. */
 static void random_change(struct slot *s) {
     static uint8_t data[ROOM];
     size_t n = random_below(s->size), offset = random_below(s->size - n + 1);
@@ -284,7 +335,7 @@ static void random_step(void) {
 static void test_random(void) {
     uint8_t out[ROOM];
     begin();
-    for (int i = 0; i < 400; i++) random_step();
+    for (int i = 0; i < 300; i++) random_step();
     for (int i = 0; i < SLOTS; i++)
         if (slots[i].size)
             CHECK(!v.MemcpyDtoH(out, slots[i].at, slots[i].size) &&
@@ -301,6 +352,8 @@ int main(void) {
     TEST(delayed);
     TEST(swap);
     TEST(out_of_memory);
+    TEST(many);
+    TEST(threads);
     TEST(fills);
     TEST(other_device);
     TEST(random);

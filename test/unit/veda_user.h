@@ -23,6 +23,7 @@
 
 /* ---- The library ---- */
 
+/* All that the library has. */
 #define FUNCTIONS(X)                                                                               \
     X(Init) X(Exit) X(GetVersion) X(DriverGetVersion) X(GetArchitecture) X(GetErrorName)           \
     X(GetErrorString) X(DeviceGetCount) X(DeviceGet) X(DeviceGetName) X(DeviceTotalMem)            \
@@ -58,6 +59,8 @@ static void find_path(char *out, size_t size) {
     if (path) (void)snprintf(out, size, "%s", path);
 }
 
+/* Calls go by pointers of the prototypes' types, as in a program that does not link the library. What is not in the list, such as
+ * the far devices inside the library, is hidden. */
 static void open_library(void) {
     char path[1024];
     find_path(path, sizeof path);
@@ -122,6 +125,7 @@ static void compile_kernels(void) {
 static VEDAcontext context;
 static VEDAmodule module;
 
+/* The environment counts when the library is initialized. */
 static void begin_mode(const char *settings, int mode) {
     setenv("SOL_FAR", settings, 1);
     REQUIRE(!v.Init(0));
@@ -163,6 +167,7 @@ static VEDAresult set_args(VEDAargs args, const char *kinds, va_list list) {
     return result;
 }
 
+/* Waits for the function's address before the launch. */
 static VEDAresult launch_on(VEDAstream stream, uint64_t *out, const char *name, const char *kinds,
                             va_list list) {
     VEDAfunction function;

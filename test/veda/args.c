@@ -20,6 +20,7 @@ VEDAresult vedaArgsDestroy(VEDAargs args) {
     return VEDA_SUCCESS;
 }
 
+/* Indices may come in any order; a gap is found by the launch. */
 static VEDAresult set(VEDAargs args, int i, struct arg arg) {
     if (!args || i < 0 || i >= VEDA_MAX_ARGS) return VEDA_ERROR_INVALID_ARGS;
     args->at[i] = arg;
@@ -75,6 +76,7 @@ static uint64_t stack_end(const struct arg *arg, uint64_t offset) {
     return offset + (uint64_t)round_up((int64_t)arg->size, ARG_ALIGNMENT);
 }
 
+/* All copies lie in one block of the device's memory, in the order of the arguments. */
 uint64_t args_stack_size(const struct veo_args *args) {
     uint64_t size = 0;
     for (int i = 0; i < args->n; i++) size = stack_end(&args->at[i], size);

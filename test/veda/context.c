@@ -35,6 +35,7 @@ static _Thread_local struct {
 
 /* ---- The device's half ---- */
 
+/* A loader for jit_build that leaves the object as it is: only the worker can open it. */
 struct image {
     char *data;
     size_t size;
@@ -65,6 +66,7 @@ enum sol_status target_visible(const char *name, int n_devices, int number, int 
                                              : fail(SOL_EDEVICE, "there is no %s %d", name, number);
 }
 
+/* The object has one function for the far device, and is loaded once: a second loading would have tables of its own. */
 static enum sol_status load_code(VEDAcontext c) {
     static const struct jit_loader images = {
         .open = open_image, .find = find_image, .close = close_image};
@@ -81,6 +83,8 @@ static enum sol_status load_code(VEDAcontext c) {
 
 /* ---- Beginning and end ---- */
 
+/* The device gets its memory as one block, in which its half allocates: so allocations happen in the order of the stream, and
+ * kernels can allocate, too. The far device's own allocator only has what is left. */
 static VEDAresult open_far(VEDAcontext c) {
     sol_ptr heap;
     const size_t size = c->memory * HEAP_SHARE;
@@ -94,6 +98,7 @@ static VEDAresult open_far(VEDAcontext c) {
     return stream_sync(c, 0);
 }
 
+/* Once the far device is closed, nothing uses memory of the requests any more. */
 static void shut(VEDAcontext c) {
     if (c->far) far_target.close(c->far);
     stream_drop_all(c);
@@ -103,6 +108,7 @@ static void shut(VEDAcontext c) {
     c->active = false;
 }
 
+/* The caller holds the lock, also while the worker starts: nobody can use the context before. */
 static VEDAresult start(VEDAcontext c, int mode) {
     if (c->active) return VEDA_ERROR_CANNOT_CREATE_CONTEXT;
     if (mode != VEDA_CONTEXT_MODE_OMP && mode != VEDA_CONTEXT_MODE_SCALAR)
@@ -158,6 +164,7 @@ VEDAresult context_of(VEDAdevice device, VEDAcontext *out) {
     return VEDA_SUCCESS;
 }
 
+/* A destroyed context is left unlocked. */
 static VEDAresult acquire(VEDAcontext c, VEDAcontext *out) {
     lock_acquire(&c->lock);
     *out = c;
@@ -206,6 +213,7 @@ static VEDAresult push(VEDAcontext c) {
     return VEDA_SUCCESS;
 }
 
+/* From this thread's stack only, as the real library does: others find out that it is not active. */
 static void forget(VEDAcontext c) {
     int n = 0;
     for (int i = 0; i < stack.n; i++)
@@ -232,6 +240,7 @@ VEDAresult vedaCtxPushCurrent(VEDAcontext c) {
     return push(c);
 }
 
+/* Fails if the top was destroyed, and leaves it there. */
 VEDAresult vedaCtxPopCurrent(VEDAcontext *out) {
     VEDAcontext c;
     VEDA_TRY(vedaCtxGetCurrent(&c));

@@ -22,6 +22,7 @@ static VEDAresult transfer(VEDAcontext c, VEDAstream stream, enum transfer_kind 
     return stream_copy(c, stream, kind, entry.raw + offset, host, size);
 }
 
+/* The context is that of the pointer, not the current one. */
 static VEDAresult begin_transfer(VEDAstream stream, enum transfer_kind kind, VEDAdeviceptr at,
                                  void *host, size_t size) {
     VEDAcontext c;
@@ -48,6 +49,7 @@ VEDAresult vedaMemcpyDtoH(void *to, VEDAdeviceptr from, size_t size) {
 
 /* ---- On devices ---- */
 
+/* The virtual pointers go to the device as they are. */
 static VEDAresult task(VEDAdeviceptr at, VEDAstream stream, enum veda_task what, int n,
                        const uint64_t *values) {
     VEDAcontext c;

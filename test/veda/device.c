@@ -56,6 +56,7 @@ static char *take(size_t size) {
     return begin;
 }
 
+/* A raw pointer of NULL, which had no memory, is not found. */
 static void give(const char *raw) {
     struct block **at = &blocks;
     while (*at && (*at)->at != raw) at = &(*at)->next;
@@ -67,6 +68,7 @@ static void give(const char *raw) {
 
 /* ---- Virtual pointers ---- */
 
+/* For functions of whole allocations. */
 static VEDAresult check_base(VEDAdeviceptr vptr) {
     if (VEDA_GET_OFFSET(vptr)) return VEDA_ERROR_OFFSETTED_VPTR_NOT_ALLOWED;
     return VEDA_GET_IDX(vptr) ? VEDA_SUCCESS : VEDA_ERROR_UNKNOWN_VPTR;
@@ -142,6 +144,7 @@ VEDAresult vedaMemSwap(VEDAdeviceptr a, VEDAdeviceptr b) {
 
 /* ---- Raw pointers ---- */
 
+/* Kernels know the bounds of these; nobody checks them. */
 VEDAresult vedaMemcpy(void *to, const void *from, const size_t size) {
     memmove(to, from, size);
     return VEDA_SUCCESS;
@@ -184,6 +187,8 @@ VEDAresult vedaGetErrorString(VEDAresult error, const char **name) {
 
 /* ---- Tasks of the library: tasks.h ---- */
 
+/* The modules that are opened later find the functions of this file only if its symbols are global, but the far device has opened it
+ * with local ones. Opening it again changes that. */
 static uint64_t at_start(uint64_t base, uint64_t size, uint64_t threads) {
     char number[24];
     Dl_info self;
@@ -206,6 +211,7 @@ static VEDAresult resolve(uint64_t vptr, uint64_t n, void **out) {
     return *out ? VEDA_SUCCESS : VEDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The result of an allocation is not checked; who uses the pointer finds out. */
 static uint64_t at_alloc(uint64_t vptr, uint64_t size) {
     return vedaMemAlloc((VEDAdeviceptr)vptr, size);
 }
@@ -250,6 +256,7 @@ static uint64_t at_info(uint64_t n, uint64_t indices, uint64_t out) {
     return VEDA_SUCCESS;
 }
 
+/* The reason goes to the host's stderr, as the result has no room for it. */
 static uint64_t at_open(uint64_t path) {
     void *module = dlopen((const char *)path, RTLD_NOW | RTLD_LOCAL);
     if (!module) fprintf(stderr, "[VEDA ERROR]: %s\n", dlerror());

@@ -82,6 +82,7 @@ VEDAresult vedaModuleLoad(VEDAmodule *out, const char *path) {
     return result;
 }
 
+/* What was launched before has ended by then: the unloading is behind it. */
 VEDAresult vedaModuleUnload(VEDAmodule module) {
     VEDAcontext c;
     if (!module) return VEDA_ERROR_INVALID_MODULE;
@@ -96,6 +97,7 @@ VEDAresult vedaModuleUnload(VEDAmodule module) {
     return result;
 }
 
+/* The name is a copy, as the caller's may go away before the function does. */
 static VEDAresult find(VEDAcontext c, VEDAmodule module, const char *text, VEDAfunction *out) {
     VEDA_TRY(ask(c, VEDA_TASK_FIND, "veda_find", module->handle, text, &out->ptr));
     if (!out->ptr) return VEDA_ERROR_FUNCTION_NOT_FOUND;
@@ -120,6 +122,8 @@ VEDAresult vedaModuleGetFunction(VEDAfunction *out, VEDAmodule module, const cha
 
 /* ---- Launches ---- */
 
+/* The addresses of tasks are no addresses of code, so a function that was not found is recognized. Who takes the result decides what it
+ * means; else it is an error code. */
 VEDAresult vedaLaunchKernelEx(VEDAfunction function, VEDAstream stream, VEDAargs args,
                               const int destroy, uint64_t *result) {
     VEDAcontext c;

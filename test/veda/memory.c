@@ -22,6 +22,7 @@ VEDAresult memory_init(VEDAcontext c) {
     return c->table ? VEDA_SUCCESS : VEDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The base of an allocation. */
 static VEDAdeviceptr pointer_of(VEDAcontext c, uint32_t idx) {
     return (VEDAdeviceptr)(uintptr_t)((uint64_t)c->device << VEDA_SHIFT_DEVICE |
                                       (uint64_t)idx << VEDA_SHIFT_IDX);
@@ -48,18 +49,6 @@ void memory_fini(VEDAcontext c) {
 
 /* ---- What the device knows ---- */
 
-static VEDAresult add_unknown(VEDAcontext c, uint32_t idx) {
-    if (c->n_unknown == c->unknown_cap) {
-        size_t cap = c->unknown_cap ? 2 * c->unknown_cap : 64;
-        uint32_t *grown = realloc(c->unknown, cap * sizeof *grown);
-        if (!grown) return VEDA_ERROR_OUT_OF_MEMORY;
-        c->unknown = grown;
-        c->unknown_cap = cap;
-    }
-    c->unknown[c->n_unknown++] = idx;
-    return VEDA_SUCCESS;
-}
-
 /* Keeps those in `unknown` that are in use and still unknown. */
 static void sort_out(VEDAcontext c) {
     size_t n = 0;
@@ -70,20 +59,43 @@ static void sort_out(VEDAcontext c) {
     c->n_unknown = n;
 }
 
-static void learn(VEDAcontext c, size_t n, const uint32_t *indices,
+static VEDAresult grow_unknown(VEDAcontext c) {
+    size_t cap = c->unknown_cap ? 2 * c->unknown_cap : 64;
+    uint32_t *grown = realloc(c->unknown, cap * sizeof *grown);
+    if (!grown) return VEDA_ERROR_OUT_OF_MEMORY;
+    c->unknown = grown;
+    c->unknown_cap = cap;
+    return VEDA_SUCCESS;
+}
+
+/* The index is in use and unknown by now, else sort_out might drop it. It may be in the list several times: after swaps, or if it was
+ * freed and used again. */
+static VEDAresult add_unknown(VEDAcontext c, uint32_t idx) {
+    if (c->n_unknown == c->unknown_cap) {
+        sort_out(c);
+        if (2 * c->n_unknown >= c->unknown_cap) VEDA_TRY(grow_unknown(c));
+    }
+    c->unknown[c->n_unknown++] = idx;
+    return VEDA_SUCCESS;
+}
+
+/* What another thread has swapped or freed since the question is left out. Of a delayed allocation the device tells the size, too. */
+static void learn(VEDAcontext c, uint64_t n_changes, size_t n, const uint32_t *indices,
                   const struct device_entry *entries) {
     for (size_t i = 0; i < n; i++) {
         struct veda_entry *entry = &c->table[indices[i]];
-        if (!entry->used || entry->raw || !entries[i].raw) continue;
+        if (!entry->used || entry->raw || !entries[i].raw || entry->changed > n_changes) continue;
         entry->raw = entries[i].raw;
         entry->size = entries[i].size;
     }
     sort_out(c);
 }
 
-/* Asks for at most as many as the arguments of one kernel can hold. */
+/* The only function that waits for raw addresses: for all that are missing at once, behind everything that was submitted. Asks for at
+ * most as many as the arguments of one kernel can hold. */
 static VEDAresult fetch(VEDAcontext c) {
     sort_out(c);
+    const uint64_t n_changes = c->n_changes;
     const size_t most = VEDA_STACK_LIMIT / 2 / sizeof(struct device_entry),
                  n = c->n_unknown < most ? c->n_unknown : most;
     uint32_t *indices = calloc(n + 1, sizeof *indices);
@@ -98,19 +110,22 @@ static VEDAresult fetch(VEDAcontext c) {
         result =
             stream_call(c, VEDA_OWN_STREAM, VEDA_TASK_INFO, "veda_mem_info", &args, true, NULL);
         if (!result) result = stream_sync(c, VEDA_OWN_STREAM);
-        if (!result) learn(c, n, indices, entries);
+        if (!result) learn(c, n_changes, n, indices, entries);
     }
     free(indices);
     free(entries);
     return result;
 }
 
-/* The table may change while this waits. */
+/* Asks again if the index has changed while this waited. */
 VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     const struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
-    if (!entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
-    if (!entry->raw && (want_raw || !entry->size)) VEDA_TRY(fetch(c));
-    if (!c->table || !entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
+    uint64_t n_changes;
+    do {
+        n_changes = c->n_changes;
+        if (!entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
+        if (!entry->raw && (want_raw || !entry->size)) VEDA_TRY(fetch(c));
+    } while (entry->changed > n_changes);
     *out = *entry;
     return VEDA_SUCCESS;
 }
@@ -119,19 +134,28 @@ VEDAresult memory_entry(VEDAcontext c, VEDAdeviceptr at, bool want_raw, struct v
 
 static uint32_t next_idx(uint32_t idx) { return idx == VEDA_CNT_IDX ? 1 : idx + 1; }
 
+static void drop(VEDAcontext c, uint32_t idx) {
+    c->table[idx] = (struct veda_entry){.changed = ++c->n_changes};
+    c->n_used--;
+}
+
+/* Indices are taken in turn, so that a pointer that was freed stays invalid for a long time. The device has freed an index before it
+ * allocates it again, because that is the order of the commands. */
 static VEDAresult alloc(VEDAcontext c, VEDAstream stream, size_t size, VEDAdeviceptr *out) {
     VEDA_TRY(stream_check(c, stream));
     if (c->n_used == VEDA_CNT_IDX || size > VEDA_BITS_OFFSET) return VEDA_ERROR_OUT_OF_MEMORY;
     while (c->table[c->next_idx].used) c->next_idx = next_idx(c->next_idx);
     const uint32_t idx = c->next_idx;
     const uint64_t values[] = {(uint64_t)(uintptr_t)pointer_of(c, idx), size};
-    VEDA_TRY(add_unknown(c, idx));
-    if (size) VEDA_TRY(stream_task(c, stream, VEDA_TASK_ALLOC, 2, values, NULL));
-    c->table[idx] = (struct veda_entry){0, size, true};
+    /* Before others may get the lock. */
+    c->table[idx] = (struct veda_entry){.size = size, .used = true, .changed = ++c->n_changes};
     c->n_used++;
     c->next_idx = next_idx(idx);
     *out = pointer_of(c, idx);
-    return VEDA_SUCCESS;
+    VEDAresult result = add_unknown(c, idx);
+    if (!result && size) result = stream_task(c, stream, VEDA_TASK_ALLOC, 2, values, NULL);
+    if (result) drop(c, idx);
+    return result;
 }
 
 VEDAresult vedaMemAllocAsync(VEDAdeviceptr *out, size_t size, VEDAstream stream) {
@@ -145,14 +169,14 @@ VEDAresult vedaMemAlloc(VEDAdeviceptr *out, size_t size) {
     return vedaMemAllocAsync(out, size, -1);
 }
 
+/* The host forgets it at once, the device in the order of the stream. */
 static VEDAresult free_entry(VEDAcontext c, VEDAstream stream, VEDAdeviceptr at) {
     const uint64_t value = (uint64_t)(uintptr_t)at;
-    struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
+    const struct veda_entry *entry = &c->table[VEDA_GET_IDX(at)];
     if (VEDA_GET_OFFSET(at)) return VEDA_ERROR_OFFSETTED_VPTR_NOT_ALLOWED;
     if (!entry->used) return VEDA_ERROR_UNKNOWN_VPTR;
     VEDA_TRY(stream_task(c, stream, VEDA_TASK_FREE, 1, &value, NULL));
-    *entry = (struct veda_entry){0};
-    c->n_used--;
+    drop(c, VEDA_GET_IDX(at));
     return VEDA_SUCCESS;
 }
 
@@ -171,14 +195,15 @@ VEDAresult vedaMemFree(VEDAdeviceptr at) { return vedaMemFreeAsync(at, -1); }
 /* An index that was known may be unknown now. */
 static VEDAresult swap(VEDAcontext c, VEDAstream stream, VEDAdeviceptr a, VEDAdeviceptr b) {
     const uint64_t values[] = {(uint64_t)(uintptr_t)a, (uint64_t)(uintptr_t)b};
-    struct veda_entry *x = &c->table[VEDA_GET_IDX(a)], *y = &c->table[VEDA_GET_IDX(b)], entry = *x;
+    struct veda_entry *x = &c->table[VEDA_GET_IDX(a)], *y = &c->table[VEDA_GET_IDX(b)];
     if (!x->used || !y->used) return VEDA_ERROR_UNKNOWN_VPTR;
-    VEDA_TRY(add_unknown(c, VEDA_GET_IDX(a)));
-    VEDA_TRY(add_unknown(c, VEDA_GET_IDX(b)));
     VEDA_TRY(stream_task(c, stream, VEDA_TASK_SWAP, 2, values, NULL));
+    struct veda_entry entry = *x;
     *x = *y;
     *y = entry;
-    return VEDA_SUCCESS;
+    x->changed = y->changed = ++c->n_changes;
+    if (!x->raw) VEDA_TRY(add_unknown(c, VEDA_GET_IDX(a)));
+    return y->raw ? VEDA_SUCCESS : add_unknown(c, VEDA_GET_IDX(b));
 }
 
 VEDAresult vedaMemSwapAsync(VEDAdeviceptr a, VEDAdeviceptr b, VEDAstream stream) {
@@ -192,6 +217,7 @@ VEDAresult vedaMemSwap(VEDAdeviceptr a, VEDAdeviceptr b) { return vedaMemSwapAsy
 
 /* ---- Questions ---- */
 
+/* Synchronous: these functions have no stream. */
 static VEDAresult ask(VEDAdeviceptr at, bool want_raw, struct veda_entry *out) {
     VEDAcontext c;
     VEDA_TRY(context_acquire(at, &c));

@@ -24,7 +24,8 @@
  *   - the handles of dead contexts and modules are recognized. The real ones dangle.
  *   - allocations are aligned to 64 bytes, and get 7/8 of the memory; streams do not overlap; kernels have at most
  *     VEDA_WORDS + VEDA_INTEGERS integers.
- *   - the counts of $SOL_FAR include the library's own kernels: each context starts with one, each module and each function takes one.
+ *   - the counts of $SOL_FAR include the library's own kernels: each context starts with one, each module, each function, each task of
+ *     memory takes one. Its allocations are two per context, and one per kernel with arguments that are memory.
  *   - a host function must not call VEDA.
  *
  * Locks: `lock` of a context guards all its members. It is released while something is waited for.
@@ -95,6 +96,7 @@ struct veda_entry {
     uint64_t raw; /* 0: not known yet */
     size_t size;  /* 0: delayed */
     bool used;
+    uint64_t changed; /* the context's n_changes when the index got another meaning */
 };
 
 struct veda_module {
@@ -117,15 +119,16 @@ struct veda_context {
     void *far;
     uint64_t code, results; /* veda_entry; the slots of results, in the device's memory */
     struct veda_mark last;  /* the last command of the far device: the next one comes behind it */
-    struct veda_mark
-        marks[VEDA_MAX_STREAMS + 1]; /* the last command of each stream; then of VEDA_OWN_STREAM */
+    /* The last command of each stream; then of VEDA_OWN_STREAM. */
+    struct veda_mark marks[VEDA_MAX_STREAMS + 1];
     uint64_t n_requests, n_ended;
     struct request *requests, **requests_end;
     struct veda_module *modules;
     struct veda_entry *table; /* VEDA_CNT_IDX + 1 */
     uint32_t next_idx, n_used;
-    uint32_t
-        *unknown; /* indices whose raw pointers the host does not know; some may be free by now */
+    uint64_t n_changes; /* swaps, allocations and frees so far */
+    /* Indices whose raw pointers the host does not know; some may be free by now. */
+    uint32_t *unknown;
     size_t n_unknown, unknown_cap;
 };
 

@@ -44,6 +44,7 @@ static enum sol_status follow(VEDAcontext c, int stream) {
     return far_target.launch(c->far, stream, &wait, NULL);
 }
 
+/* After each command: `last` is what the next one follows, `marks` what vedaStreamQuery looks at. */
 static void set_last(VEDAcontext c, int i, int far_stream, uint64_t event) {
     c->last = (struct veda_mark){far_stream, event};
     c->marks[i] = c->last;
@@ -82,6 +83,7 @@ static void free_request(struct request *r) {
     free(r);
 }
 
+/* Requests are in the order of their numbers: end_requests stops at the first one that is too new. */
 static void append(VEDAcontext c, struct request *r) {
     r->number = ++c->n_requests;
     *c->requests_end = r;
@@ -99,6 +101,7 @@ void stream_drop_all(VEDAcontext c) {
     c->n_ended = c->n_requests;
 }
 
+/* Another thread may have ended some of them, and their slots may have other results by now: those stay as they are. */
 static void end_requests(VEDAcontext c, uint64_t until, const uint64_t *values) {
     for (struct request *r = c->requests; r && r->number <= until; r = r->next) {
         if (!r->ended && !r->on_host) r->value = values[r->number % VEDA_SLOTS];
@@ -173,7 +176,7 @@ VEDAresult stream_finish(VEDAcontext c, VEDAstream stream, VEDAresult result) {
 
 /* ---- Calls ---- */
 
-/* NULL: no memory. If all slots are in use, waits for their kernels. */
+/* If all slots are in use, waits for their kernels: the only wait of a function that submits. */
 static VEDAresult new_request(VEDAcontext c, VEDAstream stream, uint64_t *out,
                               struct request **request) {
     VEDA_TRY(stream_check(c, stream));
@@ -258,6 +261,7 @@ VEDAresult stream_task(VEDAcontext c, VEDAstream stream, enum veda_task task, in
 
 /* ---- Host functions ---- */
 
+/* On a thread of the far device. Whoever waits for the command sees the value. */
 static void call_on_host(void *user) {
     struct request *r = user;
     r->value = r->function(r->user);
@@ -292,6 +296,7 @@ static bool has_ended(VEDAcontext c, struct veda_mark mark) {
     return atomic_load(&far->shared->ring[mark.stream].done) >= mark.event;
 }
 
+/* Asks nobody: the far device counts in shared memory. */
 VEDAresult vedaStreamQuery(VEDAstream stream) {
     VEDAcontext c;
     VEDA_TRY(context_acquire_current(&c));
@@ -303,6 +308,7 @@ VEDAresult vedaStreamQuery(VEDAstream stream) {
     return result;
 }
 
+/* There are none. */
 VEDAresult vedaStreamGetFlags(VEDAstream stream, uint32_t *out) {
     (void)stream;
     if (!veda_is_initialized()) return VEDA_ERROR_NOT_INITIALIZED;

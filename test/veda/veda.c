@@ -13,6 +13,7 @@
 #define VERSION "2.3.0"
 #define CLOCK_MHZ 1600 /* VE20B */
 
+/* Written by vedaInit alone, and read by others once `initialized` is set. */
 static struct {
     _Atomic bool initialized;
     bool exact, traces_memory;
@@ -55,6 +56,7 @@ static bool is_visible(int id) {
     return is_empty(list, ",") || lists(list, ",", id);
 }
 
+/* No device is no error: the count is 0. */
 VEDAresult vedaInit(uint32_t flags) {
     struct far_settings settings;
     if (flags) return VEDA_ERROR_INVALID_VALUE;
@@ -94,6 +96,7 @@ VEDAresult vedaDriverGetVersion(const char **out) {
     return VEDA_SUCCESS;
 }
 
+/* 1: VE1 and VE2, whose modules are *.vso; 3: VE3. */
 VEDAresult vedaGetArchitecture(int *out) {
     const char *arch = getenv("VEDA_ARCH");
     if (arch && strcmp(arch, "1") && strcmp(arch, "3")) return VEDA_ERROR_UNKNOWN_VEDA_ARCHITECTURE;
@@ -133,6 +136,7 @@ VEDAresult vedaDeviceGet(VEDAdevice *out, int ordinal) {
     return VEDA_SUCCESS;
 }
 
+/* A name that is longer than the memory is cut. */
 VEDAresult vedaDeviceGetName(char *out, int size, VEDAdevice device) {
     if (!out || size <= 0) return VEDA_ERROR_INVALID_ARGS;
     VEDA_TRY(check_device(device));

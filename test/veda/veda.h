@@ -14,7 +14,8 @@
 #pragma GCC visibility push(default)
 
 typedef int VEDAdevice;
-typedef int VEDAstream;
+typedef int
+    VEDAstream; /* an index; nothing creates streams. Functions without one are those on stream -1: queue 0, then wait */
 typedef struct veo_args *VEDAargs;
 typedef struct veda_context *VEDAcontext;
 typedef struct veda_module *VEDAmodule;
@@ -47,6 +48,9 @@ typedef enum VEDAdevice_attribute_enum {
 
 /* ---- The library: veda.c ---- */
 
+/* All functions but those for names and versions return NOT_INITIALIZED before vedaInit. Init reads the environment: which devices are
+ * visible (VEDA_VISIBLE_DEVICES, VE_NODE_NUMBER, _VENODELIST), VE_OMP_NUM_THREADS, VEDA_MEM_TRACE. Flags are 0. Exit destroys all
+ * contexts, and empties all threads' stacks of them. */
 VEDAresult vedaInit(uint32_t flags);
 VEDAresult vedaExit(void);
 VEDAresult vedaGetVersion(const char **out);
@@ -54,6 +58,8 @@ VEDAresult vedaDriverGetVersion(const char **out);
 VEDAresult vedaGetArchitecture(int *out);
 VEDAresult vedaGetErrorName(VEDAresult error, const char **out);
 VEDAresult vedaGetErrorString(VEDAresult error, const char **out);
+
+/* Devices count from 0 among the visible ones, at most VEDA_MAX_DEVICES; the physical id is that of the hardware. */
 VEDAresult vedaDeviceGetCount(int *out);
 VEDAresult vedaDeviceGet(VEDAdevice *out, int ordinal);
 VEDAresult vedaDeviceGetName(char *out, int size, VEDAdevice device);
@@ -63,6 +69,10 @@ VEDAresult vedaDeviceGetAttribute(int *out, VEDAdevice_attribute attribute, VEDA
 
 /* ---- Contexts: context.c ---- */
 
+/* One per device, whether it is created or retained; CANNOT_CREATE_CONTEXT if it exists. Create pushes it onto the thread's stack,
+ * Retain does not, Release does nothing. The top of the stack is the current context, in which the functions without a virtual
+ * pointer work: UNKNOWN_CONTEXT if the stack is empty, CONTEXT_IS_DESTROYED if it is not active. SetCurrent replaces the top. What a
+ * context has, memory, modules and what runs, dies with it. */
 VEDAresult vedaDevicePrimaryCtxRetain(VEDAcontext *out, VEDAdevice device);
 VEDAresult vedaDevicePrimaryCtxRelease(VEDAdevice device);
 VEDAresult vedaDevicePrimaryCtxGetState(VEDAdevice device, uint32_t *flags, int *active);
@@ -80,9 +90,14 @@ VEDAresult vedaCtxSynchronize(void);
 
 /* ---- Kernels: launch.c, args.c ---- */
 
+/* A module is a shared object for the device. A function is valid as long as its module. */
 VEDAresult vedaModuleLoad(VEDAmodule *out, const char *path);
 VEDAresult vedaModuleUnload(VEDAmodule module);
 VEDAresult vedaModuleGetFunction(VEDAfunction *out, VEDAmodule module, const char *name);
+
+/* Arguments may be set in any order, and used for several launches. VPtr gives the kernel the virtual pointer; Ptr the raw one, for
+ * which it may wait. Stack gives it a pointer to a copy: the caller's memory is read by the launch, and written by the
+ * synchronization; at most 64 MiB for all. */
 VEDAresult vedaArgsCreate(VEDAargs *out);
 VEDAresult vedaArgsDestroy(VEDAargs args);
 VEDAresult vedaArgsSetI8(VEDAargs args, const int i, const int8_t value);
@@ -99,6 +114,9 @@ VEDAresult vedaArgsSetVPtr(VEDAargs args, const int i, const VEDAdeviceptr value
 VEDAresult vedaArgsSetPtr(VEDAargs args, const int i, const VEDAdeviceptr value);
 VEDAresult vedaArgsSetStack(VEDAargs args, const int i, void *at, VEDAargs_intent intent,
                             const size_t size);
+
+/* `result` is written by the synchronization: the caller keeps it until then. So are errors of kernels found. `destroy`: the launch
+ * takes the arguments, also if it fails. Host functions run on another thread, in the order of the stream. */
 VEDAresult vedaLaunchKernel(VEDAfunction function, VEDAstream stream, VEDAargs args);
 VEDAresult vedaLaunchKernelEx(VEDAfunction function, VEDAstream stream, VEDAargs args,
                               const int destroy, uint64_t *result);
@@ -108,6 +126,8 @@ VEDAresult vedaLaunchHostFuncEx(VEDAstream stream, VEDAhost_function function, v
 
 /* ---- Streams: stream.c ---- */
 
+/* Synchronize: -1 is all streams. Returns the first error of what has run since the last time. Query: VEO_STATE_RUNNING until the stream
+ * has done all. AddCallback waits, and calls in the caller's thread. There are no events. */
 VEDAresult vedaStreamSynchronize(VEDAstream stream);
 VEDAresult vedaStreamQuery(VEDAstream stream);
 VEDAresult vedaStreamGetFlags(VEDAstream stream, uint32_t *out);
@@ -116,10 +136,15 @@ VEDAresult vedaStreamAddCallback(VEDAstream stream, VEDAstream_callback callback
 
 /* ---- Memory: memory.c, copy.c ---- */
 
+/* An allocation returns at once; later commands of its stream may use the pointer. Size 0: delayed, a kernel allocates by
+ * vedaMemAllocPtr. Only the base of an allocation can be freed. A free on a destroyed context succeeds. */
 VEDAresult vedaMemAlloc(VEDAdeviceptr *out, size_t size);
 VEDAresult vedaMemAllocAsync(VEDAdeviceptr *out, size_t size, VEDAstream stream);
 VEDAresult vedaMemFree(VEDAdeviceptr at);
 VEDAresult vedaMemFreeAsync(VEDAdeviceptr at, VEDAstream stream);
+
+/* These may wait: for a raw pointer that the host does not know, or for the size of a delayed allocation, which is 0 as long as no
+ * kernel has allocated it. A raw pointer of NULL: the device had no memory. Sizes are those of whole allocations. */
 VEDAresult vedaMemGetInfo(size_t *free, size_t *total);
 VEDAresult vedaMemGetAddressRange(VEDAdeviceptr *base, size_t *size, VEDAdeviceptr at);
 VEDAresult vedaMemGetDevice(VEDAdevice *out, VEDAdeviceptr at);
@@ -127,17 +152,25 @@ VEDAresult vedaMemSize(size_t *out, VEDAdeviceptr at);
 VEDAresult vedaMemPtr(void **out, VEDAdeviceptr at);
 VEDAresult vedaMemPtrSize(void **out, size_t *size, VEDAdeviceptr at);
 VEDAresult vedaMemReport(void);
+
+/* Exchanges what two pointers mean, without a copy. */
 VEDAresult vedaMemSwap(VEDAdeviceptr a, VEDAdeviceptr b);
 VEDAresult vedaMemSwapAsync(VEDAdeviceptr a, VEDAdeviceptr b, VEDAstream stream);
+
+/* On the device, or between two of them by way of the host. OUT_OF_BOUNDS is an error of the synchronization. */
 VEDAresult vedaMemcpy(VEDAdeviceptr to, VEDAdeviceptr from, size_t size);
 VEDAresult vedaMemcpyAsync(VEDAdeviceptr to, VEDAdeviceptr from, size_t size, VEDAstream stream);
 VEDAresult vedaMemcpyDtoD(VEDAdeviceptr to, VEDAdeviceptr from, size_t size);
 VEDAresult vedaMemcpyDtoDAsync(VEDAdeviceptr to, VEDAdeviceptr from, size_t size,
                                VEDAstream stream);
+
+/* The host checks the bounds. The first one of an allocation waits for the device; the host's memory is used until the synchronization. */
 VEDAresult vedaMemcpyDtoH(void *to, VEDAdeviceptr from, size_t size);
 VEDAresult vedaMemcpyDtoHAsync(void *to, VEDAdeviceptr from, size_t size, VEDAstream stream);
 VEDAresult vedaMemcpyHtoD(VEDAdeviceptr to, const void *from, size_t size);
 VEDAresult vedaMemcpyHtoDAsync(VEDAdeviceptr to, const void *from, size_t size, VEDAstream stream);
+
+/* n values from `at` on; OUT_OF_BOUNDS as above. */
 VEDAresult vedaMemsetD8(VEDAdeviceptr at, uint8_t value, size_t n);
 VEDAresult vedaMemsetD8Async(VEDAdeviceptr at, uint8_t value, size_t n, VEDAstream stream);
 VEDAresult vedaMemsetD16(VEDAdeviceptr at, uint16_t value, size_t n);
