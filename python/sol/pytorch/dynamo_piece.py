@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch.jit import is_tracing
 
-from sol import log
+from sol import device, log
 from sol.pytorch import dynamo_graph, dynamo_training
 from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture
@@ -110,6 +110,7 @@ class Piece:
         self.refusal = self._split = self._head = None
         self.parameters = list(module.parameters())
         self._backend = backend
+        self._target = backend.options.target or device.get()
         self._is_strict = is_strict
         self._module = module
         self._entries = []
@@ -127,6 +128,11 @@ class Piece:
             self._is_empty = not self._split.n_roots
         except Exception as error:
             self.refusal = str(error) if isinstance(error, Unsupported) else _describe(error)
+
+    @property
+    def _options(self):
+        name = f"{self._backend.name} {self.name}"
+        return self._backend.options._replace(name=name, target=self._target)
 
     @property
     def _remaining(self):
@@ -327,7 +333,7 @@ class Piece:
         mode = numbers[1]
         part = self._part(args, mode) if mode else None
         decides = not (plan.writes or self._is_strict or mode)
-        selector = make_selector(self._backend.options) if decides else None
+        selector = make_selector(self._options) if decides else None
         places = dynamo_training.find_places(plan, part) if mode else None
         return Entry(plan, None, numbers, sizes, selector, {}, places)
 
@@ -357,18 +363,17 @@ class Piece:
             named = [], {}
         captured = capture_graph(part, specs, shapes, sizes, named, mode)
         times = [start, perf_counter()]
-        name = f"{self._backend.name} {self.name}"
+        options = self._options._replace(batch_hint=self._hint(named, sizes))
         needs_anchor = is_fixed and bool(split.names)
         check = functools.partial(_check_worth, needs_anchor=needs_anchor)
         check, partial = (None, False) if self._is_strict else (check, True)
-        hint = self._hint(named, sizes)
         if mode:
             weights = part.weights()
             return dynamo_training.make_plan(
-                captured, part, weights, mode, name, hint, times, check
+                captured, part, weights, mode, options, times, check
             )
         graph = describe_graph(captured.exported)
-        return compile_plan(captured, graph, part, name, hint, partial, times, check)
+        return compile_plan(captured, graph, part, options, partial, times, check)
 
     def _hint(self, named, sizes):
         """Returns the batch size to tune for: the one that the user gave, or the one of this call; None if it is not open."""
