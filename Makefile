@@ -163,8 +163,8 @@ zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorc
 	@$(PY) tools/numerics.py build/zoo.json build/zoo-deterministic.json
 zoo-far: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## the same for small images on a far device; NETS=, QUICK=1, DEVICE=far
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --device $(or $(DEVICE),far) --side 64 --batches 1,2 --json build/zoo-far.json
-zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1
-	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) --json build/zoo-train.json
+zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1, DEVICE=far
+	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) $(if $(DEVICE),--device $(DEVICE)) --json build/zoo-train.json
 networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=
 	@$(RUN) tools/network_lists.py $(NETS) --write
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1

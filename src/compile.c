@@ -114,6 +114,7 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
         return fail(SOL_EINVAL, "recompute is %g; it may be 0 to 1", options->recompute);
     TRY(sol_model_check(user));
     TRY(device_find(options->device, &device));
+    TRY(device_check_number(device, options->device_number));
     return compile_for(device, user, options, out);
 }
 

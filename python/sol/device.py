@@ -71,5 +71,7 @@ def check(target):
         raise ValueError(
             f"sol.config['compiler::device'] is \"{name}\": it can be {', '.join(names)}"
         )
+    if number and not name:
+        raise ValueError(f"device number {number} needs the name of a device")
     if number < 0:
         raise ValueError(f"the number of a device is 0 or more, not {number}")

@@ -200,6 +200,8 @@ def test_set_is_the_option():
         (("far", -1), ValueError, "0 or more, not -1"),
         (("gpu",), ValueError, "it can be x86, "),
         (("far", 0.5), TypeError, "a name and a number"),
+        (("x86", 1), ValueError, "there is no device x86 1: it is the only one"),
+        ((None, 1), ValueError, "needs the name of a device"),
         ((7,), TypeError, "a name and a number"),
     ],
 )

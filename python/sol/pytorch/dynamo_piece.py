@@ -131,8 +131,7 @@ class Piece:
 
     @property
     def _options(self):
-        name = f"{self._backend.name} {self.name}"
-        return self._backend.options._replace(name=name, target=self._target)
+        return self._backend.options._replace(target=self._target)
 
     @property
     def _remaining(self):
@@ -363,7 +362,8 @@ class Piece:
             named = [], {}
         captured = capture_graph(part, specs, shapes, sizes, named, mode)
         times = [start, perf_counter()]
-        options = self._options._replace(batch_hint=self._hint(named, sizes))
+        name = f"{self._backend.name} {self.name}"
+        options = self._options._replace(name=name, batch_hint=self._hint(named, sizes))
         needs_anchor = is_fixed and bool(split.names)
         check = functools.partial(_check_worth, needs_anchor=needs_anchor)
         check, partial = (None, False) if self._is_strict else (check, True)
