@@ -79,11 +79,12 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
     program->portion_cache = plan.caps.portion_cache;
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
-    program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
-                                                     device->variant(options))
-                      : device->target ? arena_printf(&program->arena, "%s %d", device->name,
-                                                      options->device_number)
-                                       : device->name; /* "x86, avx2", "far 0" */
+    program->target =
+        device->variant
+            ? arena_printf(&program->arena, "%s, %s", device->name, device->variant(options))
+        : device->target
+            ? arena_printf(&program->arena, "%s %d", device->name, options->device_number)
+            : device->name; /* "x86, avx2", "far 0" */
     if (!device->emit_model) program->dot = plan_dot(&build);
     TRY(build_finish(&build, model));
     if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);

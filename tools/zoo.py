@@ -278,7 +278,9 @@ def parse():
     parser.add_argument("--batches", default="1,2,3,7,16")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--device", help="for which it is compiled, such as far or far:1")
-    parser.add_argument("--side", type=int, default=0, help="of images, instead of the networks' own")
+    parser.add_argument(
+        "--side", type=int, default=0, help="of images, instead of the networks' own"
+    )
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)

@@ -213,9 +213,11 @@ SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program 
 
 /* What a program has copied between the host and its far device since it was made, in bytes; 0 on the host's own devices. */
 struct sol_transfers {
-    int64_t to_device, to_host; /* of calls: inputs, outputs, parameters that calls update, tensors of functions of the host */
-    int64_t launches;           /* kernels that calls have started */
-    int64_t weights;            /* parameters, whenever they are packed, and the program's constants: to the device */
+    int64_t to_device,
+        to_host; /* of calls: inputs, outputs, parameters that calls update, tensors of functions of the host */
+    int64_t launches; /* kernels that calls have started */
+    int64_t
+        weights; /* parameters, whenever they are packed, and the program's constants: to the device */
 };
 SOL_API void sol_program_transfers(const struct sol_program *program, struct sol_transfers *out);
 

@@ -354,7 +354,9 @@ static PyObject *core_measure_bandwidth(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS return rate > 0 ? PyFloat_FromDouble(rate) : PyErr_NoMemory();
 }
 
-static void free_queue(PyObject *capsule) { sol_queue_free(PyCapsule_GetPointer(capsule, "sol_queue")); }
+static void free_queue(PyObject *capsule) {
+    sol_queue_free(PyCapsule_GetPointer(capsule, "sol_queue"));
+}
 
 /* The queue keeps the device open, and does nothing else. */
 static PyObject *core_open_device(PyObject *module, PyObject *args) {

@@ -269,8 +269,9 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     long long batch = 0;
     int winograd = 1, autotune = 1, debug = 0;
     PyObject *progress = Py_None, *given = NULL;
-    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",  "debug",
-                               "name",   "progress",   "hints",    "recompute", "device_number", NULL};
+    static char *keywords[] = {"device",    "batch_hint",    "winograd", "autotune",
+                               "debug",     "name",          "progress", "hints",
+                               "recompute", "device_number", NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOOdi:compile", keywords, &options.device,
                                      &batch, &winograd, &autotune, &debug, &options.name, &progress,
                                      &given, &options.recompute, &options.device_number))

@@ -163,9 +163,10 @@ static void print_transfers(const struct network *network, int calls) {
     struct sol_transfers t = {0};
     if (network->program) sol_program_transfers(network->program, &t);
     if (t.launches)
-        printf("a call copies %lld bytes to the device, %lld to the host, and starts %lld kernels; parameters: %lld bytes\n",
-               (long long)t.to_device / calls, (long long)t.to_host / calls,
-               (long long)t.launches / calls, (long long)t.weights);
+        printf(
+            "a call copies %lld bytes to the device, %lld to the host, and starts %lld kernels; parameters: %lld bytes\n",
+            (long long)t.to_device / calls, (long long)t.to_host / calls,
+            (long long)t.launches / calls, (long long)t.weights);
 }
 
 static int print_profile(const struct options *options, const struct network *network,

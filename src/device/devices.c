@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-const struct device *const devices[] = {&device_cpu, &device_ref, &device_c, &device_far,
-                                        &device_null, NULL};
+const struct device *const devices[] = {&device_cpu, &device_ref,  &device_c,
+                                        &device_far, &device_null, NULL};
 
 const char *device_unavailable_reason(const struct device *device) {
     return env_has(ENV_SOL_DISABLE, device->name) ? "disabled by SOL_DISABLE"

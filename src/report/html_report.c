@@ -157,11 +157,11 @@ static void add_transfers(struct html_report *html) {
     char text[256];
     sol_program_transfers(html->program, &t);
     if (!t.launches && !t.weights) return;
-    snprintf(text, sizeof text,
-             "%lld bytes to the device, %lld to the host, %lld kernels started, by all calls so far; parameters: "
-             "%lld bytes to the device",
-             (long long)t.to_device, (long long)t.to_host, (long long)t.launches,
-             (long long)t.weights);
+    snprintf(
+        text, sizeof text,
+        "%lld bytes to the device, %lld to the host, %lld kernels started, by all calls so far; parameters: "
+        "%lld bytes to the device",
+        (long long)t.to_device, (long long)t.to_host, (long long)t.launches, (long long)t.weights);
     add_fact(html, "copied", text);
 }
 

@@ -96,7 +96,9 @@ enum sol_status far_copy(const struct sol_program *p, struct sol_queue *q,
     struct far_counts *counts = &p->far->counts;
     TRY(queue_copy(q, transfer));
     const bool to_host = transfer->kind == TRANSFER_TO_HOST;
-    atomic_fetch_add(!is_call ? &counts->weights : to_host ? &counts->to_host : &counts->to_device,
+    atomic_fetch_add(!is_call  ? &counts->weights
+                     : to_host ? &counts->to_host
+                               : &counts->to_device,
                      (int64_t)transfer->size);
     return SOL_OK;
 }
@@ -291,12 +293,12 @@ static const struct runner runner = {.run = far_run,
 enum sol_status far_attach(struct sol_program *p, const struct target *target, int number,
                            int n_constants, int n_kernels, struct far_kernel *kernel) {
     p->far = arena_alloc(&p->arena, sizeof *p->far);
-    *p->far = (struct far_program){.target = target,
-                                   .number = number,
-                                   .n_kernels = n_kernels,
-                                   .kernel = kernel,
-                                   .constant_offset =
-                                       ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
+    *p->far =
+        (struct far_program){.target = target,
+                             .number = number,
+                             .n_kernels = n_kernels,
+                             .kernel = kernel,
+                             .constant_offset = ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
     p->runner = &runner;
     return SOL_OK;
 }

@@ -47,7 +47,8 @@ static void resolve_all(const struct far_call *c, int i, const struct micro_batc
     const struct binding *b = c->binding;
     const struct step *step = b->step[i];
     for (int p = 0; p < step->n_ptr; p++) {
-        const int64_t offset = b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p];
+        const int64_t offset =
+            b->ptr_offset[i][p] + micro_batch->first * b->ptr_sample_stride[i][p];
         ptr[p] = resolve(c, &step->ptr[p]);
         if (ptr[p]) ptr[p] += (uint64_t)offset;
         if (step->ptr[p].kind == BUFFER_ERROR) queue_may_fail(c->queue);
@@ -224,8 +225,8 @@ static enum sol_status find_saved(struct far_call *c, const struct request *r) {
     if (!r->saved) return SOL_OK;
     TRY(program_place_saved(r->program, c->binding->symbol, NULL, &size));
     if (!size) return SOL_OK;
-    return far_saved(queue_device(c->queue), c->queue, r->saved, (size_t)size,
-                     r->phase == FORWARD, &c->saved);
+    return far_saved(queue_device(c->queue), c->queue, r->saved, (size_t)size, r->phase == FORWARD,
+                     &c->saved);
 }
 
 static enum sol_status run_staged(struct far_call *c, const struct request *r, struct staged *s) {
@@ -324,11 +325,8 @@ enum sol_status sol_program_enqueue(const struct sol_program *program, struct so
                                     struct sol_queue *queue, const int64_t *symbols,
                                     const sol_ptr *inputs, const sol_ptr *outputs) {
     struct sol_program *p = (struct sol_program *)(uintptr_t)program;
-    struct far_call c = {.program = p,
-                         .weights = weights,
-                         .queue = queue,
-                         .input = inputs,
-                         .output = outputs};
+    struct far_call c = {
+        .program = p, .weights = weights, .queue = queue, .input = inputs, .output = outputs};
     TRY(check_enqueue(p, queue));
     TRY(request_check_symbols(p, symbols));
     TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));

@@ -84,8 +84,8 @@ struct step {
     struct buffer_ref *ptr;
     struct size *arg;
     size_t scratch_size; /* bytes per thread */
-    bool by_sample; /* if symbol 0 is n, it computes the n samples at its pointers */
-    bool is_open;   /* it is adapted to each binding */
+    bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
+    bool is_open;        /* it is adapted to each binding */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -250,7 +250,7 @@ struct kernel {
                       int64_t begin, int64_t end);
     const void *code;
     const struct far_kernel *far; /* its code on a far device */
-    const char *symbol, *text; /* the function's name, and its C text without headers or NULL */
+    const char *symbol, *text;    /* the function's name, and its C text without headers or NULL */
 };
 void kernel_call(const struct kernel *kernel, void *const *ptr, const int64_t *arg, char *scratch,
                  int64_t begin, int64_t end);

@@ -36,17 +36,18 @@ bool request_has_port(const struct sol_port *port, enum phase phase) {
 }
 
 enum sol_status request_check_pointers(const struct sol_program *program, const int64_t *symbols,
-                                    enum phase phase, const char *what, int n,
-                                    const void *const *pointer, const struct sol_port *port) {
+                                       enum phase phase, const char *what, int n,
+                                       const void *const *pointer, const struct sol_port *port) {
     for (int i = 0; i < n; i++)
-        if (!pointer[i] && request_has_port(&port[i], phase) && !may_be_empty(program, symbols, &port[i]))
+        if (!pointer[i] && request_has_port(&port[i], phase) &&
+            !may_be_empty(program, symbols, &port[i]))
             return fail(SOL_EINVAL, "%s %d (%s) is NULL", what, i, port[i].name);
     return SOL_OK;
 }
 
 enum sol_status request_check_outputs(const struct request *r) {
     return request_check_pointers(r->program, r->symbols, r->phase, "output", r->program->n_outputs,
-                               (const void *const *)r->outputs, r->program->output);
+                                  (const void *const *)r->outputs, r->program->output);
 }
 
 enum sol_status request_check_symbols(const struct sol_program *program, const int64_t *symbols) {
@@ -70,7 +71,7 @@ enum sol_status request_check(const struct request *r) {
     TRY(request_check_symbols(program, r->symbols));
     TRY(check_saved(r));
     TRY(request_check_pointers(program, r->symbols, r->phase, "input", program->n_inputs, r->inputs,
-                            program->input));
+                               program->input));
     return r->outputs ? request_check_outputs(r) : SOL_OK;
 }
 
@@ -91,8 +92,9 @@ static void print_time(void *user, const struct sol_step_time *step) {
 }
 
 /* Reports one step. Called after the run, so that the visitor's own time is not measured. */
-static void visit_step(const struct step *step, const int64_t *symbol, bool is_backward, double seconds,
-                       void (*visit)(void *user, const struct sol_step_time *step), void *user) {
+static void visit_step(const struct step *step, const int64_t *symbol, bool is_backward,
+                       double seconds, void (*visit)(void *user, const struct sol_step_time *step),
+                       void *user) {
     struct sol_step_time time = {.name = step->name,
                                  .module = step->module,
                                  .layers = step->layers,

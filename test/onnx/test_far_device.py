@@ -109,7 +109,9 @@ def test_profile_report_and_bench(files):
 
 def test_text(tmp_path):
     (tmp_path / "net.sol").write_text(TEXT)
-    shown = [run("run", tmp_path / "net.sol", "--batch=2", *more) for more in ((), ("--device=far",))]
+    shown = [
+        run("run", tmp_path / "net.sol", "--batch=2", *more) for more in ((), ("--device=far",))
+    ]
     numbers = [np.array(text.split(":")[-1].split()[:8], float) for text in shown]
     np.testing.assert_allclose(*numbers, rtol=1e-4)
 

@@ -209,8 +209,7 @@ static void test_joint(struct run *run) {
                                      (const void *const *)run->params.at, run->expected.at);
     CHECK(!status);
     for (int i = 0; devices[i] && !status; i++)
-        if (has_turn(devices[i], run->seed, is_named))
-            test_device(run, devices[i]->name);
+        if (has_turn(devices[i], run->seed, is_named)) test_device(run, devices[i]->name);
     tensors_free(&run->in);
     tensors_free(&run->params);
     tensors_free(&run->expected);

@@ -247,9 +247,7 @@ def test_gradients(make, shape):
     other = copy.deepcopy(model)
     for batch in 4, 4, 7:
         x = torch.randn(batch, *shape)
-        torch.testing.assert_close(
-            gradients(fast, x), gradients(other, x), rtol=1e-3, atol=1e-4
-        )
+        torch.testing.assert_close(gradients(fast, x), gradients(other, x), rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(model.state_dict(), other.state_dict(), rtol=1e-4, atol=1e-5)
     assert not sol.fallbacks(fast)
 

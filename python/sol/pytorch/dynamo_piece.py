@@ -369,9 +369,7 @@ class Piece:
         check, partial = (None, False) if self._is_strict else (check, True)
         if mode:
             weights = part.weights()
-            return dynamo_training.make_plan(
-                captured, part, weights, mode, options, times, check
-            )
+            return dynamo_training.make_plan(captured, part, weights, mode, options, times, check)
         graph = describe_graph(captured.exported)
         return compile_plan(captured, graph, part, options, partial, times, check)
 
