@@ -182,6 +182,24 @@ def test_copy_runs_on_the_device():
     assert program_of(other, x).transfers["launches"]
 
 
+def test_resnet():
+    models = pytest.importorskip("torchvision.models")
+    model = models.resnet18().eval()
+    fast = sol.optimize(model, sol.input([0, 3, 64, 64]))
+    for batch in 1, 2:
+        check(fast, model, torch.randn(batch, 3, 64, 64))
+
+
+def test_fallbacks_have_reasons():
+    model = make_mlp().eval()
+    fast = sol.optimize(model, sol.input([0, 16]))
+    x = torch.randn(3, 4, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+    ((reason, n),) = sol.fallbacks(fast).items()
+    assert "f32[3,4,16]" in reason and n == 1
+
+
 # ---- The choice of a device ----
 
 
@@ -371,6 +389,21 @@ def test_dead_device(no_worker):
     check(fast, model, x)
 
 
+def test_dead_device_of_torch_compile(no_worker):
+    model, x = make_mlp().eval(), torch.randn(3, 16)
+    fast = torch.compile(model, backend="sol")
+    check(fast, model, x)
+    (pid,) = workers()
+    os.kill(pid, signal.SIGKILL)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="far 0: .*signal 9"):
+        for _ in range(100):
+            fast(x)
+    sol.refresh(fast)
+    gc.collect()
+    check(fast, model, x)
+    assert workers()
+
+
 def test_device_dies_in_the_middle_of_a_step(no_worker, monkeypatch):
     monkeypatch.setenv("SOL_FAR", "die=4")
     model = Net().eval()
@@ -445,3 +478,11 @@ def test_graph_breaks():
     check(fast, model, x)
     graphs = sol.graphs(fast)
     assert len(graphs) == 2 and not any(graph.reason for graph in graphs)
+    for pid in workers():
+        os.kill(pid, signal.SIGKILL)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="far 0: .*signal 9"):
+        for _ in range(100):
+            fast(x)
+    sol.refresh(fast)
+    gc.collect()
+    check(fast, model, x)

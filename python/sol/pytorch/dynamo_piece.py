@@ -156,11 +156,13 @@ class Piece:
         return next((list(x.plan.hosts) for x in self._entries if x.plan), [])
 
     def refresh(self):
-        """Drops all packed weights."""
+        """Drops all packed weights. On a device that the user has chosen also the plans: one that has failed is opened again."""
         self._shortcut = None
         for entry in self._entries:
             if entry.plan:
                 entry.packed.clear()
+        if self._target.name:
+            self._entries = []
 
     # ---- A call ----
 
@@ -416,12 +418,13 @@ class Piece:
         """Notes that there are packed weights of the tensors ``given``, which live as long as these."""
         self._backend.note_caller(self)
         if key not in entry.packed and given:
-            weakref.finalize(given[0], _forget, weakref.ref(self), entry, key).atexit = False
+            ref = weakref.ref(self)
+            weakref.finalize(given[0], _forget, ref, entry.packed, key).atexit = False
 
 
-def _forget(ref, entry, key):
-    """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece."""
-    packed, piece = entry.packed.pop(key, None), ref()
+def _forget(ref, all_packed, key):
+    """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece. ``all_packed``: of an Entry."""
+    packed, piece = all_packed.pop(key, None), ref()
     if piece and piece._shortcut and piece._shortcut is getattr(packed, "shortcut", None):
         piece._shortcut = None
 

@@ -135,6 +135,9 @@ class Engine:
     def refresh(self):
         """Drops all entries: the next call captures and prepacks again."""
         with self._lock:
+            for entry in self._entries():
+                if entry.breaks:
+                    entry.breaks.backend.refresh()  # Dynamo never frees its pieces
             self._state = self.shortcut = self.device = None
             self._previous = Entry(None)
             self._n_captures = self._n_checks = self._n_writes = self._n_lost = 0
