@@ -390,7 +390,6 @@ static void test_far(void) {
     sol_program_release(p);
 }
 
-
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
