@@ -79,9 +79,12 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
     program->portion_cache = plan.caps.portion_cache;
     plan_set_hints(&plan, model, options);
     TRY(device->emit_model ? device->emit_model(&build, model) : lower(&build, device, model));
-    program->target = device->variant ? arena_printf(&program->arena, "%s, %s", device->name,
-                                                     device->variant(options))
-                                      : device->name; /* "x86, avx2" */
+    program->target =
+        device->variant
+            ? arena_printf(&program->arena, "%s, %s", device->name, device->variant(options))
+        : device->target
+            ? arena_printf(&program->arena, "%s %d", device->name, options->device_number)
+            : device->name; /* "x86, avx2", "far 0" */
     if (!device->emit_model) program->dot = plan_dot(&build);
     TRY(build_finish(&build, model));
     if (env_has(ENV_SOL_DEBUG, "plan")) fprintf(stderr, "%s", program->report);
@@ -112,6 +115,7 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
         return fail(SOL_EINVAL, "recompute is %g; it may be 0 to 1", options->recompute);
     TRY(sol_model_check(user));
     TRY(device_find(options->device, &device));
+    TRY(device_check_number(device, options->device_number));
     return compile_for(device, user, options, out);
 }
 

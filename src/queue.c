@@ -9,6 +9,6 @@
 enum sol_status sol_queue_new(const char *name, int number, struct sol_queue **out) {
     const struct device *device;
     TRY(device_find(name, &device));
-    if (number < 0) return fail(SOL_EINVAL, "there is no device %d", number);
+    TRY(device_check_number(device, number));
     return queue_new(device->target ? device->target : &host_target, number, out);
 }

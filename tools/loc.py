@@ -32,7 +32,7 @@ FOLDERS = {
     "examples": 210,
     "examples/custom_layer": 120,
     "include/sol": 600,
-    "python/sol": 3480,
+    "python/sol": 3600,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,
@@ -61,12 +61,12 @@ FOLDERS = {
     "test/deploy": 1660,
     "test/fault": 180,
     "test/fuzz": 220,
-    "test/onnx": 4650,
+    "test/onnx": 4700,
     "test/op": 5640,
-    "test/torch": 10800,
+    "test/torch": 11170,
     "test/unit": 12300,
     "test/veda": 1810,
-    "tools": 2440,
+    "tools": 2460,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure

@@ -1,6 +1,7 @@
 """Runs the networks of bench/networks.py through sol.optimize and compares them with PyTorch in float64.
 
     zoo.py [NETWORK...] [--quick] [--deterministic] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
+                          [--device NAME[:N]] [--side PIXELS]
 
 Each network is optimized once and called with each batch size, a channels_last input (images only) and a non-contiguous
 input. Networks for images are optimized once more for images of 192x160. A network passes if
@@ -8,7 +9,10 @@ input. Networks for images are optimized once more for images of 192x160. A netw
     with --deterministic (compiler::winograd off) <= 2 x + 1e-6, and all runs of the first batch size compute the same
     bits, with one thread and with all threads,
   - no kernel was compiled after the first call,
-  - it ran in SOL; a network of networks.FALLBACK must fall back with a reason.
+  - it ran in SOL; a network of networks.FALLBACK must fall back with a reason,
+  - on a far device, a call copies its inputs and its outputs, and nothing else.
+With --side, images are of this size, or of the smallest that a network accepts, and those of 192x160 are left out: far devices
+that are only for tests are slow.
 SOL_DISABLE and SOL's other environment variables apply. The last line is the number of networks that passed, "N/43".
 """
 
@@ -31,6 +35,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 
 EXACT = ROOT / "build" / "exact"
 RECTANGLE = (3, 192, 160)
+# By prefix of a name: the smallest sides for --side.
+SIDES = {"alexnet": 64, "densenet": 64, "inception_v3": 107}
 LIMITS = {
     False: (4, 1e-5),
     True: (2, 1e-6),
@@ -184,7 +190,24 @@ def count_differing(fast, x, threads):
     return differing
 
 
-def run_network(name, batches, threads, deterministic):
+def check_transfers(fast, x):
+    """Returns what a call copies to and from a far device besides its inputs and outputs, as a list of texts."""
+    import sol.pytorch as sol
+
+    if sol.fallbacks(fast) or sol.graphs(fast):
+        return []
+    y = fast(x)
+    found = sol.profile(fast, x, runs=1).transfers
+    expected = {"to_device": x.nbytes, "to_host": y.nbytes, "weights": 0}
+    wrong = {name: found[name] for name, n in expected.items() if found[name] != n}
+    return [f"copied {wrong} instead of {expected}"] if wrong else []
+
+
+def choose_side(name, side):
+    return max([side, *(n for prefix, n in SIDES.items() if name.startswith(prefix))])
+
+
+def run_network(name, batches, threads, deterministic, device=None, side=0):
     """In the child: checks one network. Returns its row; ``problems`` is empty if it passes."""
     import torch
 
@@ -195,16 +218,22 @@ def run_network(name, batches, threads, deterministic):
     torch.set_num_threads(threads)
     sol.config["compiler::never_slower"] = False
     sol.config["compiler::winograd"] = not deterministic
+    if device:
+        sol.device.set(device.partition(":")[0], int(device.partition(":")[2] or 0))
     net = networks.build(name)
+    if side and net.is_image:
+        net.shape = (net.shape[0], *[choose_side(name, side)] * 2)
     check = Check(net, deterministic)
     with torch.no_grad():
         fast, seconds, kernels, late = check_batches(check, batches)
         fallbacks = dict(sol.fallbacks(fast))
-        rectangle = check_rectangle(check)
+        rectangle = None if side else check_rectangle(check)
         differing = count_differing(fast, net.inputs(batches[0]), threads) if deterministic else 0
+        copied = check_transfers(fast, net.inputs(1)) if device else []
     problems = (
         [f"{differing} of {DETERMINISTIC_RUNS} runs differ"] if differing and net.native else []
     )
+    problems += copied
     if check.worst["ratio"] > 1:
         problems.append(f"error at {check.worst['where']}")
     if late:
@@ -248,6 +277,10 @@ def parse():
     parser.add_argument("--deterministic", action="store_true", help="without Winograd and timing")
     parser.add_argument("--batches", default="1,2,3,7,16")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--device", help="for which it is compiled, such as far or far:1")
+    parser.add_argument(
+        "--side", type=int, default=0, help="of images, instead of the networks' own"
+    )
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -264,6 +297,8 @@ def main():
                     [int(b) for b in args.batches.split(",")],
                     args.threads,
                     args.deterministic,
+                    args.device,
+                    args.side,
                 )
             )
         except Exception as error:
@@ -281,6 +316,8 @@ def main():
     for name in names:
         argv = [__file__, "--one", name, "--batches", args.batches, "--threads", str(args.threads)]
         argv += ["--deterministic"] if args.deterministic else []
+        argv += ["--device", args.device] if args.device else []
+        argv += ["--side", str(args.side)]
         rows.append({"network": name, **process.run_child(argv, args.timeout)})
         print_row(rows[-1])
     if args.json:

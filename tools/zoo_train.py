@@ -1,6 +1,6 @@
 """Trains the networks of bench/networks.py one step through sol.optimize and compares all gradients with PyTorch in float64.
 
-    zoo_train.py [NETWORK...] [--quick] [--batches 2,5] [--side 48] [--seeds 3] [--json FILE]
+    zoo_train.py [NETWORK...] [--quick] [--batches 2,5] [--side 48] [--seeds 3] [--json FILE] [--device NAME[:N]]
     zoo_train.py --losses [NETWORK...]      the losses of 20 steps of SGD with momentum and of AdamW instead
 
 Each network is in train mode (all dropouts are 0) and computes the gradients of all parameters and of its input, for a random
@@ -398,6 +398,7 @@ def parse():
     parser.add_argument("--side", type=int, default=48, help="of images; 0: the network's own")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--device", default="", help="for which it is compiled, such as far:1")
     parser.add_argument("--losses", action="store_true")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one network")
     parser.add_argument("--json", type=Path)
@@ -412,6 +413,8 @@ def run_one(args):
     import sol.pytorch as sol
 
     sol.config["compiler::never_slower"] = False
+    device, _, number = args.device.partition(":")
+    sol.device.set(device, int(number or 0))
     torch.set_num_threads(args.threads or torch.get_num_threads())
     try:
         process.report((run_losses if args.losses else run_network)(args, args.one))
@@ -424,6 +427,7 @@ def run_child(args, name):
     argv = [__file__, "--one", name, "--batches", args.batches, "--side", str(args.side)]
     argv += ["--seeds", str(args.seeds), "--threads", str(args.threads)]
     argv += ["--losses"] if args.losses else []
+    argv += ["--device", args.device] if args.device else []
     found = process.run_child(argv, args.timeout, cache_dir=str(CACHE))
     return {"network": name, "problems": [found.get("error", "failed")], **found}
 

@@ -145,9 +145,13 @@ SOL_API SOL_CHECKED enum sol_status sol_program_backward(const struct sol_progra
                                                          const int64_t *symbols,
                                                          const void *const *inputs,
                                                          void *const *outputs, void *saved);
-/* The bytes of `saved` for these symbols; 0 if nothing is saved. EINVAL if no call can have these symbols. */
+/* The bytes of `saved` for these symbols; 0 if nothing is saved. EINVAL if no call can have these symbols. The values of a program for
+ * a far device stay there, so it needs only a few bytes of the host, whose address names the values. They may not be moved. */
 SOL_API SOL_CHECKED enum sol_status sol_program_saved_size(const struct sol_program *program,
                                                            const int64_t *symbols, size_t *out);
+/* To be called before memory that was `saved` is freed or becomes something else: frees what it names on a far device. NULL is
+ * fine, and so is memory that no call has got. */
+SOL_API void sol_program_saved_free(const struct sol_program *program, void *saved);
 /* A speculative run: calls `guard(user)` exactly once, on the calling thread, while workers may
  * already execute the first step. The guard fills `outputs`. If it returns false, the run is discarded:
  * nothing is written to outputs, and the status is meaningless. */
@@ -206,6 +210,16 @@ struct sol_memory {
 SOL_API SOL_CHECKED enum sol_status sol_program_memory(const struct sol_program *program,
                                                        const int64_t *symbols,
                                                        struct sol_memory *out);
+
+/* What a program has copied between the host and its far device since it was made, in bytes; 0 on the host's own devices. */
+struct sol_transfers {
+    int64_t to_device,
+        to_host; /* of calls: inputs, outputs, parameters that calls update, tensors of functions of the host */
+    int64_t launches; /* kernels that calls have started */
+    int64_t
+        weights; /* parameters, whenever they are packed, and the program's constants: to the device */
+};
+SOL_API void sol_program_transfers(const struct sol_program *program, struct sol_transfers *out);
 
 SOL_API void sol_program_retain(struct sol_program *program);
 SOL_API void sol_program_release(struct sol_program *program);

@@ -354,6 +354,25 @@ static PyObject *core_measure_bandwidth(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS return rate > 0 ? PyFloat_FromDouble(rate) : PyErr_NoMemory();
 }
 
+static void free_queue(PyObject *capsule) {
+    sol_queue_free(PyCapsule_GetPointer(capsule, "sol_queue"));
+}
+
+/* The queue keeps the device open, and does nothing else. */
+static PyObject *core_open_device(PyObject *module, PyObject *args) {
+    const char *name;
+    int number;
+    struct sol_queue *queue = NULL;
+    enum sol_status status;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "si:open_device", &name, &number)) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = sol_queue_new(name, number, &queue);
+    Py_END_ALLOW_THREADS if (status) return raise_status(status);
+    PyObject *capsule = PyCapsule_New(queue, "sol_queue", free_queue);
+    if (!capsule) sol_queue_free(queue);
+    return capsule;
+}
+
 static PyMethodDef core_methods[] = {
     {"parse", core_parse, METH_VARARGS, "parse(text) -> Model."},
     {"read_onnx", core_read_onnx, METH_VARARGS,
@@ -368,9 +387,11 @@ static PyMethodDef core_methods[] = {
     {"read_info", core_read_info, METH_O,
      "read_info(path or bytes) -> dict: what an ONNX file declares, as struct sol_onnx_info."},
     {"open_session", core_open_session, METH_VARARGS,
-     "open_session(path or bytes, folder, device, winograd, autotune) -> Session."},
+     "open_session(path or bytes, folder, device, number, winograd, autotune) -> Session."},
     {"query", core_query, METH_NOARGS,
      "[(kind, name, available, detail)] of devices, libraries, compilers, caches."},
+    {"open_device", core_open_device, METH_VARARGS,
+     "open_device(name, number) -> an object that keeps the device open."},
     {"version", core_version, METH_NOARGS, "The version of libsol."},
     {"cache_clear", core_cache_clear, METH_NOARGS,
      "Deletes the compiled kernels of this user -> (files, bytes)."},

@@ -12,6 +12,7 @@
 #include <Python.h>
 #include <sol/deploy.h>
 #include <sol/onnx.h>
+#include <sol/queue.h>
 #include <sol/sol.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +91,7 @@ struct weights_object {
 struct saved_list;
 void saved_list_release(struct saved_list *list); /* NULL is fine */
 /* Returns a DLPack capsule of u8[size], or NULL with an exception set. Makes *list if it is NULL. The GIL must be held. */
-PyObject *saved_list_take(struct saved_list **list, size_t size);
+PyObject *saved_list_take(struct saved_list **list, struct sol_program *program, size_t size);
 
 /* Evaluates a guard. Returns 0: no change, 1: a dict or slot changed, 2: a tensor changed, -1: with an exception set. */
 int guard_changed(PyObject *guard);

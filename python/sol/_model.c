@@ -269,11 +269,12 @@ static PyObject *model_compile(PyObject *self, PyObject *args, PyObject *kwargs)
     long long batch = 0;
     int winograd = 1, autotune = 1, debug = 0;
     PyObject *progress = Py_None, *given = NULL;
-    static char *keywords[] = {"device", "batch_hint", "winograd", "autotune",  "debug",
-                               "name",   "progress",   "hints",    "recompute", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOOd:compile", keywords, &options.device,
+    static char *keywords[] = {"device",    "batch_hint",    "winograd", "autotune",
+                               "debug",     "name",          "progress", "hints",
+                               "recompute", "device_number", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|zLpppzOOdi:compile", keywords, &options.device,
                                      &batch, &winograd, &autotune, &debug, &options.name, &progress,
-                                     &given, &options.recompute))
+                                     &given, &options.recompute, &options.device_number))
         return NULL;
     Py_ssize_t n_hints = 0;
     int64_t *hints = given ? get_ints(given, &n_hints) : NULL;
@@ -336,7 +337,7 @@ static PyMethodDef model_methods[] = {
      "dump(pass) -> (name of the pass, text), or None past the last."},
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
      "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None,"
-     " hints=(), recompute=0.0) -> Program. hints: typical values of the symbols. recompute: 0 to 1, how much of what the"
+     " hints=(), recompute=0.0, device_number=0) -> Program. hints: typical values of the symbols. recompute: 0 to 1, how much of what the"
      " forward call could save the backward call computes again. progress(done, total, what) is called now and then."},
     {"deploy", (PyCFunction)(void (*)(void))model_deploy, METH_VARARGS | METH_KEYWORDS,
      "deploy(params, symbols, lib_name, func_name, path, target, weights, device=None, cpu=None, compiler=None,"

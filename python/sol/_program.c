@@ -300,7 +300,7 @@ static PyObject *program_take_saved(PyObject *self, PyObject *values) {
     free(symbols);
     if (status) return raise_status(status);
     if (!size) Py_RETURN_NONE;
-    return saved_list_take(&((struct program_object *)self)->saved, size);
+    return saved_list_take(&((struct program_object *)self)->saved, program_of(self), size);
 }
 
 /* Returns {implementation: the reason why it refused this step}. */
@@ -446,6 +446,15 @@ static PyObject *program_memory(PyObject *self, PyObject *values) {
                          (Py_ssize_t)m.backward_scratch);
 }
 
+static PyObject *program_transfers(PyObject *self, void *closure) {
+    struct sol_transfers t;
+    (void)closure;
+    sol_program_transfers(program_of(self), &t);
+    return Py_BuildValue("{sLsLsLsL}", "to_device", (long long)t.to_device, "to_host",
+                         (long long)t.to_host, "launches", (long long)t.launches, "weights",
+                         (long long)t.weights);
+}
+
 static PyObject *program_dot(PyObject *self, PyObject *none) {
     (void)none;
     return take_text(sol_program_dot(program_of(self)));
@@ -539,6 +548,8 @@ static PyGetSetDef program_getset[] = {
     {"compiler_s", program_compiler_s, NULL, "seconds of processor time that the C compiler took",
      NULL},
     {"weights_size", program_weights_size, NULL, "bytes of packed weights", NULL},
+    {"transfers", program_transfers, NULL,
+     "{to_device, to_host, launches, weights} since the program was made; see sol_transfers", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -7,7 +7,10 @@
  * A training step that allocated this memory anew would fault in all of its pages. DLPack's release function is called when the
  * memory is free for sure: views of the tensor, which hooks of autograd may make, count, too.
  *
- * Invariant: a block is in the idle list, or belongs to one tensor. The list lives as long as its program and all of its blocks.
+ * For a program of a far device, a block is only the name of memory on the device, which is freed with it.
+ *
+ * Invariant: a block is in the idle list, or belongs to one tensor. The list lives as long as its program's object and all of its
+ * blocks, and the program as long as the list.
  * release_block may run on any thread, without the GIL, and after a fork; so the list has no lock: blocks are pushed one by one, and
  * taken all at once.
  */
@@ -26,13 +29,15 @@ struct block {
 };
 
 struct saved_list {
+    struct sol_program *program;
     _Atomic(struct block *) idle;
     atomic_int n_refs;
 };
 
-static void free_blocks(struct block *block) {
+static void free_blocks(const struct saved_list *list, struct block *block) {
     while (block) {
         struct block *next = block->next;
+        sol_program_saved_free(list->program, block->data);
         free(block->data);
         free(block);
         block = next;
@@ -41,7 +46,8 @@ static void free_blocks(struct block *block) {
 
 void saved_list_release(struct saved_list *list) {
     if (!list || atomic_fetch_sub(&list->n_refs, 1) > 1) return;
-    free_blocks(atomic_load(&list->idle));
+    free_blocks(list, atomic_load(&list->idle));
+    sol_program_release(list->program);
     free(list);
 }
 
@@ -64,7 +70,7 @@ static struct block *take_idle(struct saved_list *list, size_t size) {
     while (*at && (*at)->size != size) at = &(*at)->next;
     struct block *found = *at;
     if (!found) {
-        free_blocks(idle);
+        free_blocks(list, idle);
         return NULL;
     }
     *at = found->next;
@@ -85,12 +91,17 @@ static struct block *new_block(size_t size) {
     return NULL;
 }
 
-PyObject *saved_list_take(struct saved_list **list, size_t size) {
-    if (!*list) {
-        *list = calloc(1, sizeof **list);
-        if (!*list) return PyErr_NoMemory();
-        atomic_init(&(*list)->n_refs, 1);
-    }
+static struct saved_list *new_list(struct sol_program *program) {
+    struct saved_list *list = calloc(1, sizeof *list);
+    if (!list) return NULL;
+    sol_program_retain(program);
+    list->program = program;
+    atomic_init(&list->n_refs, 1);
+    return list;
+}
+
+PyObject *saved_list_take(struct saved_list **list, struct sol_program *program, size_t size) {
+    if (!*list && !(*list = new_list(program))) return PyErr_NoMemory();
     struct block *block = take_idle(*list, size);
     if (!block && !(block = new_block(size))) return PyErr_NoMemory();
     atomic_fetch_add(&(*list)->n_refs, 1);

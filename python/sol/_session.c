@@ -170,15 +170,15 @@ static PyObject *wrap(struct sol_session *session, PyObject *device) {
     return self;
 }
 
-/* open_session(path or bytes, folder of a bytes object's external data, device, winograd, autotune) -> Session. */
+/* open_session(path or bytes, folder of a bytes object's external data, device, its number, winograd, autotune) -> Session. */
 PyObject *core_open_session(PyObject *module, PyObject *args) {
     PyObject *source, *device;
     const char *folder;
     struct sol_options options = {0};
     int winograd, autotune;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OzOpp:open_session", &source, &folder, &device, &winograd,
-                          &autotune))
+    if (!PyArg_ParseTuple(args, "OzOipp:open_session", &source, &folder, &device,
+                          &options.device_number, &winograd, &autotune))
         return NULL;
     options.deterministic = !winograd;
     options.no_autotune = !autotune;

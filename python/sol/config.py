@@ -17,6 +17,9 @@ class Key(NamedTuple):
 KEYS = {
     "compiler::name": Key(str, "", "name of the network in logs and debug output; '' = its class"),
     "compiler::device": Key(str, "", "device to compile for, see sol.devices(); '' = the best one"),
+    "compiler::device_number": Key(
+        int, 0, "which of several such devices, from 0; sol.device.set sets both"
+    ),
     "compiler::debug": Key(bool, False, "write generated sources, graphs and times into ./.sol"),
     "compiler::debug_memory_consumption": Key(
         bool, False, "write a chart of memory over time into ./.sol"

@@ -46,16 +46,19 @@ def median_rows(runs):
     )
 
 
-def make_profile(name, dot, call, run, runs):
+def make_profile(name, dot, call, run, runs, program=None):
     """Returns a Profile from ``runs`` calls and as many profiled runs, which alternate.
 
-    ``call()`` calls the network as a user does; ``run()`` returns rows of Program.profile.
+    ``call()`` calls the network as a user does; ``run()`` returns rows of Program.profile. ``program``: the
+    _core.Program, for what a call copies; None: a session.
     """
-    calls, every = [], []
+    calls, every, transfers = [], [], None
     for _ in range(max(1, runs)):
+        before = program and program.transfers
         start = time.perf_counter()
         call()
         calls.append(time.perf_counter() - start)
+        transfers = program and _difference(program.transfers, before)
         every.append(run())
     # Each call is compared with the profiled run directly after it, as the machine's speed changes over time.
     overheads = [seconds - sum(row[3] for row in rows) for seconds, rows in zip(calls, every)]
@@ -65,7 +68,12 @@ def make_profile(name, dot, call, run, runs):
         statistics.median(calls),
         statistics.median(overheads),
         dot,
+        transfers,
     )
+
+
+def _difference(after, before):
+    return {name: after[name] - before[name] for name in after}
 
 
 def write_report(path, name, program, symbols, run, runs):
@@ -88,15 +96,17 @@ class Profile:
     """Times of one network for inputs of one shape, in seconds. ``print`` shows them as a table.
 
     ``steps``: a Step per step of the program, in order, those of a backward call last; ``call_s``: median time of whole calls, which alternate with
-    profiled runs; ``overhead_s``: median difference of a call and the sum of its steps; ``threads``: number of threads;
+    profiled runs; ``transfers``: the bytes that a call copies between the host and a far device (``to_device``, ``to_host``, and
+    ``weights`` for parameters), and its ``launches`` of kernels, all 0 on the host, None for a session; ``overhead_s``: median difference of a call and the sum of its steps; ``threads``: number of threads;
     ``peak``: the measured peak of this machine in flop/s; ``dot``: Graphviz text of the program with times.
     """
 
-    def __init__(self, name, steps, call_s, overhead_s, dot):
+    def __init__(self, name, steps, call_s, overhead_s, dot, transfers=None):
         self.name = name
         self.steps = steps
         self.call_s = call_s
         self.overhead_s = overhead_s
+        self.transfers = transfers
         self.threads = _core.threads()
         self.peak = _core.measure_flops()
         self.dot = draw_times(dot, steps)
@@ -135,6 +145,7 @@ class Profile:
             f" peak {self.peak * 1e-9:.0f} GF/s, {100 * self.own_share:.0f}% in own kernels",
             f"{self.call_s * 1e3:9.3f} a call, {self.overhead_s * 1e6:.0f} us more than its steps",
         ]
+        lines += self._transfers()
         shares = [
             f"{100 * s / max(self.seconds, UNSEEN_S):.1f}% {name}"
             for name, s in self.seconds_by().items()
@@ -147,6 +158,18 @@ class Profile:
         refusals = [row for row in self.refusals().items() if not row[0][1].startswith("not a ")]
         lines += [f"{n:9d} x {name} refused: {why}" for (name, why), n in refusals]
         return "\n".join(lines)
+
+    def _transfers(self):
+        """Returns a line for a far device, else none."""
+        if not self.transfers or not self.transfers["launches"]:
+            return []
+        to_device, to_host, weights = (
+            f"{self.transfers[name] / 1024:.1f} KiB" for name in ("to_device", "to_host", "weights")
+        )
+        return [
+            f"a call copies {to_device} to the device, {to_host} to the host, {weights} of parameters, and starts"
+            f" {self.transfers['launches']} kernels"
+        ]
 
     def _line(self, step):
         share = 100 * step.seconds / max(self.seconds, UNSEEN_S)

@@ -34,6 +34,7 @@ struct options {
     uint64_t seed;
     const char *target, *weights, *lib_name, *func_name, *compiler; /* deploy */
     bool static_memory;
+    char device[64]; /* the name in `compile` */
     struct sol_options compile;
 };
 

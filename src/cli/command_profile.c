@@ -158,6 +158,17 @@ static void print_step(const struct sol_step_time *f, double total) {
         1e-9 * f->bytes / seconds, f->module, f->name, f->layers);
 }
 
+/* Of a far device: what a profiled call copies. The first call is not among the runs. */
+static void print_transfers(const struct network *network, int calls) {
+    struct sol_transfers t = {0};
+    if (network->program) sol_program_transfers(network->program, &t);
+    if (t.launches)
+        printf(
+            "a call copies %lld bytes to the device, %lld to the host, and starts %lld kernels; parameters: %lld bytes\n",
+            (long long)t.to_device / calls, (long long)t.to_host / calls,
+            (long long)t.launches / calls, (long long)t.weights);
+}
+
 static int print_profile(const struct options *options, const struct network *network,
                          const struct profile *profile) {
     double total = 0, flops = 0;
@@ -170,6 +181,7 @@ static int print_profile(const struct options *options, const struct network *ne
     printf("%9.3f 100.0 %8.1f          batch %lld, %d threads; this machine's peak is %.0f GF/s\n",
            1e3 * total, 1e-9 * flops / (total > 0 ? total : 1), (long long)network->inputs.batch,
            sol_threads(), 1e-9 * sol_measure_flops());
+    print_transfers(network, profile->runs + 1);
     return options->json ? write_json(options, network, profile) : 0;
 }
 

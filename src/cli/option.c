@@ -29,7 +29,8 @@ static const struct {
     [SEED] = {"seed", "N", "of random inputs and parameters; 0"},
     [JSON] = {"json", "FILE", "writes the results for programs"},
     [AFTER] = {"after", "PASS", "the pass's name or number; 0 is as read"},
-    [DEVICE] = {"device", "NAME", "see `sol devices`; the best one"},
+    [DEVICE] = {"device", "NAME[:N]",
+                "see `sol devices`; the best one. far:1 is the second far device"},
     [CPU] = {"cpu", "NAME", "its instruction set, see `sol devices`; the best one"},
     [THREADS] = {"threads", "N", "that take part in a call; all cores"},
     [DETERMINISTIC] = {"deterministic", NULL, "no algorithm that rounds more than plain sums"},
@@ -133,6 +134,18 @@ static int add_file(const char *name, const char *value, const char **list, int 
     return 0;
 }
 
+/* NAME or NAME:NUMBER. */
+static int read_device(const char *value, struct options *o) {
+    const char *colon = strchr(value, ':');
+    int64_t number = 0;
+    if (colon && read_count("device", colon + 1, 0, &number)) return 2;
+    const int n = colon ? (int)(colon - value) : (int)strlen(value);
+    snprintf(o->device, sizeof o->device, "%.*s", n, value);
+    o->compile.device = o->device;
+    o->compile.device_number = (int)number;
+    return 0;
+}
+
 /* Stores the value of an option. Strings point into argv, which lives as long as the options. */
 static int read_option(int row, const char *value, struct options *o) {
     int64_t n = 0;
@@ -154,7 +167,7 @@ static int read_option(int row, const char *value, struct options *o) {
     case OUTPUT: o->output = value; return 0;
     case JSON: o->json = value; return 0;
     case AFTER: o->after = value; return 0;
-    case DEVICE: o->compile.device = value; return 0;
+    case DEVICE: return read_device(value, o);
     case CPU: o->compile.cpu = value; return 0;
     case DETERMINISTIC: o->compile.deterministic = true; return 0;
     case NO_AUTOTUNE: o->compile.no_autotune = true; return 0;

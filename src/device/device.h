@@ -54,6 +54,8 @@ enum sol_status device_get_caps(const struct device *device, const struct sol_op
 /* The device with this name; NULL: the first of `devices` that can be used and whose memory is the host's. EINVAL: no such device.
  * EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);
+/* EINVAL if there cannot be a device of this number: there is one host. The far devices themselves count those that there are. */
+enum sol_status device_check_number(const struct device *device, int number);
 
 /* ---- link.c: generated kernels, for devices that compile their C text ---- */
 

@@ -49,6 +49,12 @@ static bool is_host(const struct device *device) {
     return !device_get_caps(device, &defaults, &caps) && caps.is_host;
 }
 
+enum sol_status device_check_number(const struct device *device, int number) {
+    if (number >= 0 && (device->target || !number)) return SOL_OK;
+    return fail(SOL_EINVAL, "there is no device %s %d%s", device->name, number,
+                device->target ? "" : ": it is the only one, number 0");
+}
+
 enum sol_status device_find(const char *name, const struct device **out) {
     for (int i = 0; devices[i]; i++) {
         if (name && strcmp(name, devices[i]->name)) continue;

@@ -151,6 +151,20 @@ static void add_fact(struct html_report *html, const char *what, const char *val
     text_add(&html->text, "</td></tr>\n");
 }
 
+/* What all calls so far have copied to and from a far device. */
+static void add_transfers(struct html_report *html) {
+    struct sol_transfers t;
+    char text[256];
+    sol_program_transfers(html->program, &t);
+    if (!t.launches && !t.weights) return;
+    snprintf(
+        text, sizeof text,
+        "%lld bytes to the device, %lld to the host, %lld kernels started, by all calls so far; parameters: "
+        "%lld bytes to the device",
+        (long long)t.to_device, (long long)t.to_host, (long long)t.launches, (long long)t.weights);
+    add_fact(html, "copied", text);
+}
+
 static void add_facts(struct html_report *html, const char *title) {
     char text[256];
     time_t now = time(NULL);
@@ -166,6 +180,7 @@ static void add_facts(struct html_report *html, const char *title) {
     find_processor(text);
     add_fact(html, "processor", text);
     add_fact(html, "compiled for", html->program->target ? html->program->target : "?");
+    add_transfers(html);
     text_add(&html->text, "<tr><th>threads</th><td>%d</td></tr>\n", sol_threads());
     add_fact(html, "SOL", sol_version());
     if (localtime_r(&now, &local) && strftime(text, sizeof text, "%Y-%m-%d %H:%M %z", &local))

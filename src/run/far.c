@@ -106,14 +106,27 @@ static enum sol_status load_kernels(struct far_program *far) {
     return SOL_OK;
 }
 
+enum sol_status far_copy(const struct sol_program *p, struct sol_queue *q,
+                         const struct transfer *transfer, bool is_call) {
+    struct far_counts *counts = &p->far->counts;
+    TRY(queue_copy(q, transfer));
+    const bool to_host = transfer->kind == TRANSFER_TO_HOST;
+    atomic_fetch_add(!is_call  ? &counts->weights
+                     : to_host ? &counts->to_host
+                               : &counts->to_device,
+                     (int64_t)transfer->size);
+    return SOL_OK;
+}
+
 static enum sol_status copy_constants(const struct sol_program *p, struct sol_queue *q) {
     const struct far_program *far = p->far;
     for (int i = 0; i < p->n_constants; i++) {
         const struct constant *c = &p->constant[i];
-        TRY(queue_copy(q, &(struct transfer){.kind = TRANSFER_TO_DEVICE,
-                                             .to = far->constants + far->constant_offset[i],
-                                             .host = (void *)(uintptr_t)c->at,
-                                             .size = c->size}));
+        const struct transfer transfer = {.kind = TRANSFER_TO_DEVICE,
+                                          .to = far->constants + far->constant_offset[i],
+                                          .host = (void *)(uintptr_t)c->at,
+                                          .size = c->size};
+        TRY(far_copy(p, q, &transfer, false));
     }
     return queue_wait(q);
 }
@@ -225,11 +238,12 @@ enum sol_status far_copy_params(const struct sol_weights *w, struct sol_queue *q
         const size_t offset = w->far->param_offset[i];
         if (offset == SIZE_MAX || (only_updated && !p->param[i].is_updated)) continue;
         const sol_ptr at = w->far->params + offset;
-        TRY(queue_copy(q, &(struct transfer){.kind = kind,
-                                             .to = kind == TRANSFER_TO_DEVICE ? at : 0,
-                                             .from = kind == TRANSFER_TO_DEVICE ? 0 : at,
-                                             .host = (void *)(uintptr_t)w->param[i],
-                                             .size = param_size(&p->param[i])}));
+        const struct transfer transfer = {.kind = kind,
+                                          .to = kind == TRANSFER_TO_DEVICE ? at : 0,
+                                          .from = kind == TRANSFER_TO_DEVICE ? 0 : at,
+                                          .host = (void *)(uintptr_t)w->param[i],
+                                          .size = param_size(&p->param[i])};
+        TRY(far_copy(p, q, &transfer, only_updated));
     }
     return SOL_OK;
 }
@@ -271,11 +285,25 @@ static enum sol_status alloc_weights(struct sol_weights *w) {
 
 /* ---- Attaching ---- */
 
+static void free_saved(const struct sol_program *p, const void *saved) {
+    if (p->far->device) far_saved_free(p->far->device, saved);
+}
+
+static void count(const struct sol_program *p, struct sol_transfers *out) {
+    struct far_counts *counts = &p->far->counts;
+    *out = (struct sol_transfers){.to_device = atomic_load(&counts->to_device),
+                                  .to_host = atomic_load(&counts->to_host),
+                                  .launches = atomic_load(&counts->launches),
+                                  .weights = atomic_load(&counts->weights)};
+}
+
 static const struct runner runner = {.run = far_run,
                                      .alloc = alloc_weights,
                                      .pack = far_pack,
                                      .free = free_weights,
-                                     .release = unload};
+                                     .release = unload,
+                                     .free_saved = free_saved,
+                                     .count = count};
 
 enum sol_status far_attach(struct sol_program *p, const struct target *target, int number,
                            int n_constants, int n_kernels, struct far_kernel *kernel) {

@@ -57,6 +57,9 @@ struct far_program {
     struct far_device *device;
     sol_ptr constants;
     size_t *constant_offset;
+    struct far_counts {
+        _Atomic int64_t to_device, to_host, launches, weights;
+    } counts; /* of struct sol_transfers */
 };
 
 /* The part of weights that only far devices need: copies of the parameters that steps read, and the packed ones. */
@@ -81,15 +84,19 @@ enum sol_status far_load(struct sol_program *program);
 size_t far_port_size(const struct sol_program *program, bool is_output, int i,
                      const int64_t *symbols);
 
+/* Adds a copy of the program to the queue, and counts it. is_call: of a call; else of weights or constants. */
+enum sol_status far_copy(const struct sol_program *program, struct sol_queue *queue,
+                         const struct transfer *transfer, bool is_call);
 /* Copies the parameters that steps read, or only those that calls update, to the device or back. */
 enum sol_status far_copy_params(const struct sol_weights *weights, struct sol_queue *queue,
                                 enum transfer_kind kind, bool only_updated);
 
 /* ---- far_saved.c ---- */
 
-/* Memory of `size` bytes for what the host's address `name` stands for: the same one as before, if there is one. */
+/* Memory of `size` bytes for what the host's address `name` stands for: the same one as before, if there is one. is_new: its
+ * content does not matter; else EINVAL if there was none of this size. */
 enum sol_status far_saved(struct far_device *device, struct sol_queue *queue, const void *name,
-                          size_t size, sol_ptr *out);
+                          size_t size, bool is_new, sol_ptr *out);
 void far_saved_free(struct far_device *device, const void *name);
 /* Forgets all blocks, when the device is closed. */
 void far_saved_drop(struct far_device *device);

@@ -55,6 +55,10 @@ static void resolve_all(const struct far_call *c, int i, const struct micro_batc
     }
 }
 
+static enum sol_status copy(const struct far_call *c, const struct transfer *transfer) {
+    return far_copy(c->program, c->queue, transfer, true);
+}
+
 /* ---- Steps ---- */
 
 static enum sol_status launch_step(struct far_call *c, int i,
@@ -64,6 +68,8 @@ static enum sol_status launch_step(struct far_call *c, int i,
     sol_ptr *ptr = queue_pointers(c->queue, step->n_ptr);
     if (!ptr && step->n_ptr) return fail(SOL_ENOMEM, "no memory for a launch");
     resolve_all(c, i, micro_batch, ptr);
+    if (!phase_is_prepack(c->binding->phase))
+        atomic_fetch_add(&c->program->far->counts.launches, 1);
     return queue_launch(c->queue, &(struct launch){.kind = LAUNCH_KERNEL,
                                                    .name = step->layers,
                                                    .code = kernel->far->code,
@@ -91,12 +97,11 @@ static size_t measure(const struct host_step *host, const int64_t *arg, size_t *
 static enum sol_status copy_tensors(struct far_call *c, bool to_host, int begin, int end,
                                     const sol_ptr *device, void *const *host, const size_t *size) {
     for (int i = begin; i < end; i++)
-        TRY(queue_copy(c->queue,
-                       &(struct transfer){.kind = to_host ? TRANSFER_TO_HOST : TRANSFER_TO_DEVICE,
-                                          .to = to_host ? 0 : device[i],
-                                          .from = to_host ? device[i] : 0,
-                                          .host = host[i],
-                                          .size = size[i]}));
+        TRY(copy(c, &(struct transfer){.kind = to_host ? TRANSFER_TO_HOST : TRANSFER_TO_DEVICE,
+                                       .to = to_host ? 0 : device[i],
+                                       .from = to_host ? device[i] : 0,
+                                       .host = host[i],
+                                       .size = size[i]}));
     return queue_wait(c->queue);
 }
 
@@ -204,22 +209,24 @@ static void place_port(const struct request *r, struct staged *s, const int64_t 
 static enum sol_status copy_port(struct far_call *c, const struct request *r,
                                  const struct staged *s, bool is_output, int i) {
     if (is_output)
-        return queue_copy(c->queue, &(struct transfer){.kind = TRANSFER_TO_HOST,
-                                                       .from = s->output[i],
-                                                       .host = r->outputs[i],
-                                                       .size = s->output_size[i]});
-    return queue_copy(c->queue, &(struct transfer){.kind = TRANSFER_TO_DEVICE,
-                                                   .to = s->input[i],
-                                                   .host = (void *)(uintptr_t)r->inputs[i],
-                                                   .size = s->input_size[i]});
+        return copy(c, &(struct transfer){.kind = TRANSFER_TO_HOST,
+                                          .from = s->output[i],
+                                          .host = r->outputs[i],
+                                          .size = s->output_size[i]});
+    return copy(c, &(struct transfer){.kind = TRANSFER_TO_DEVICE,
+                                      .to = s->input[i],
+                                      .host = (void *)(uintptr_t)r->inputs[i],
+                                      .size = s->input_size[i]});
 }
 
 /* Memory on the device for what the caller's `saved` names. */
 static enum sol_status find_saved(struct far_call *c, const struct request *r) {
-    size_t size = 0;
+    int64_t size = 0;
     if (!r->saved) return SOL_OK;
-    TRY(sol_program_saved_size(r->program, r->symbols, &size));
-    return size ? far_saved(queue_device(c->queue), c->queue, r->saved, size, &c->saved) : SOL_OK;
+    TRY(program_place_saved(r->program, c->binding->symbol, NULL, &size));
+    if (!size) return SOL_OK;
+    return far_saved(queue_device(c->queue), c->queue, r->saved, (size_t)size, r->phase == FORWARD,
+                     &c->saved);
 }
 
 static enum sol_status run_staged(struct far_call *c, const struct request *r, struct staged *s) {

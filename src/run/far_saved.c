@@ -35,8 +35,15 @@ static void put(struct far_device *d, struct far_block *block) {
 }
 
 enum sol_status far_saved(struct far_device *d, struct sol_queue *q, const void *name, size_t size,
-                          sol_ptr *out) {
+                          bool is_new, sol_ptr *out) {
     struct far_block *block = take(d, name);
+    if (!is_new && (!block || block->size != size)) {
+        if (block) put(d, block);
+        return fail(
+            SOL_EINVAL,
+            "%s %d does not have what the forward call has saved: its memory may not be moved",
+            d->target->name, d->number);
+    }
     if (!block && !(block = mem_alloc(sizeof *block, 16)))
         return fail(SOL_ENOMEM, "no memory for saved values");
     block->name = name;

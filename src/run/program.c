@@ -10,6 +10,9 @@
 #include <sol/sol.h>
 #include <string.h>
 
+/* Bytes of the host's memory that name what a far device has saved. */
+#define SAVED_NAME 64
+
 /* References are held by the caller of sol_compile and by each struct sol_weights of the program. */
 struct sol_program *program_new(void) {
     struct sol_program *program = mem_alloc(sizeof *program, 64);
@@ -84,8 +87,9 @@ enum sol_status program_place_saved(const struct sol_program *program, const int
     return SOL_OK;
 }
 
-enum sol_status sol_program_saved_size(const struct sol_program *program, const int64_t *symbols,
-                                       size_t *out) {
+/* The bytes of all saved values, wherever they are. */
+static enum sol_status measure_saved(const struct sol_program *program, const int64_t *symbols,
+                                     size_t *out) {
     int64_t all[SIZE_SYMBOLS];
     TRY(request_check_symbols(program, symbols));
     formulas_derive(&program->formulas, symbols, program->n_symbols, all);
@@ -94,6 +98,23 @@ enum sol_status sol_program_saved_size(const struct sol_program *program, const 
     TRY(program_place_saved(program, all, NULL, &size));
     *out = (size_t)size;
     return SOL_OK;
+}
+
+/* On a far device, the caller's memory is only a name: far_saved.c. */
+enum sol_status sol_program_saved_size(const struct sol_program *program, const int64_t *symbols,
+                                       size_t *out) {
+    TRY(measure_saved(program, symbols, out));
+    if (program->runner && *out) *out = SAVED_NAME;
+    return SOL_OK;
+}
+
+void sol_program_saved_free(const struct sol_program *program, void *saved) {
+    if (program->runner && saved) program->runner->free_saved(program, saved);
+}
+
+void sol_program_transfers(const struct sol_program *program, struct sol_transfers *out) {
+    *out = (struct sol_transfers){0};
+    if (program->runner) program->runner->count(program, out);
 }
 
 /* Includes bytes that are shared with other programs. */
@@ -128,7 +149,7 @@ enum sol_status sol_program_memory(const struct sol_program *program, const int6
                            .constants = sizeof *program + arena_size(&program->arena)};
     TRY(measure_call(program, FORWARD, symbols, &m.arena, &m.live, &m.scratch));
     if (program->phase[BACKWARD].n) {
-        TRY(sol_program_saved_size(program, symbols, &m.saved));
+        TRY(measure_saved(program, symbols, &m.saved));
         TRY(measure_call(program, BACKWARD, symbols, &m.backward_arena, &m.backward_live,
                          &m.backward_scratch));
     }

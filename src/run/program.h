@@ -167,6 +167,8 @@ struct runner {
     enum sol_status (*pack)(const struct sol_weights *weights, enum phase phase);
     void (*free)(struct sol_weights *weights);
     void (*release)(const struct sol_program *program);
+    void (*free_saved)(const struct sol_program *program, const void *saved);
+    void (*count)(const struct sol_program *program, struct sol_transfers *out);
 };
 
 struct sol_program {

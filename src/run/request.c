@@ -175,6 +175,7 @@ enum sol_status sol_program_profile(const struct sol_program *program, struct so
     r.phase = BACKWARD;
     if (!status) status = weights_pack_backward(weights);
     if (!status) status = profile(&r, visit, user);
+    sol_program_saved_free(program, r.saved);
     mem_free(r.saved);
     return status;
 }

@@ -122,7 +122,9 @@ def test_batch_size(x, monkeypatch):
     """It is the hint for an open batch, and has no effect on others."""
     hints, compile_plan = [], dynamo_piece.compile_plan
     monkeypatch.setattr(
-        dynamo_piece, "compile_plan", lambda *args: hints.append(args[4]) or compile_plan(*args)
+        dynamo_piece,
+        "compile_plan",
+        lambda *args: hints.append(args[3].batch_hint) or compile_plan(*args),
     )
     model = build()
     fast = compiled(model, options={"batch_size": 32})

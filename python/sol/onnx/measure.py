@@ -12,7 +12,7 @@ from sol.times import Memory, make_profile, write_report
 def profile(network, *arrays, runs=20):
     """See sol.profile. The steps of a session are those of its partitions, and the nodes that it interprets."""
     if network.session:
-        values, dot = network.check_values(arrays), ""
+        values, dot, program = network.check_values(arrays), "", None
         network.session.profile(values)  # makes the partitions
 
         def run():
@@ -20,12 +20,12 @@ def profile(network, *arrays, runs=20):
 
     else:
         call, _ = network.prepare(arrays)
-        dot = network.program.dot()
+        program, dot = network.program, network.program.dot()
 
         def run():
             return network.program.profile(*call)
 
-    return make_profile(network.name, dot, lambda: network(*arrays), run, runs)
+    return make_profile(network.name, dot, lambda: network(*arrays), run, runs, program)
 
 
 def report(network, *arrays, path="report.html", runs=20):

@@ -6,7 +6,7 @@ Network(*arrays)          -> an array, or a tuple of arrays: new memory, into wh
 
 import numpy
 
-from sol import _core
+from sol import _core, device
 from sol.config import config
 from sol.onnx import measure
 from sol.onnx.session import Session, open_session
@@ -71,7 +71,7 @@ class Network:
         self._counts = model.n_nodes(), 0
         self._symbols = model.symbols()
         self.program = model.compile(
-            device=config["compiler::device"] or None,
+            **device.get().options,
             batch_hint=batch_size or 0,
             winograd=winograd,
             autotune=config["compiler::autotune"],

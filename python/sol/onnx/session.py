@@ -6,7 +6,7 @@ sequence is a list, a map is a dict, and an optional without a value is None.
 
 import numpy
 
-from sol import _core
+from sol import _core, device
 from sol.config import config
 
 # Element types by their numbers in onnx.TensorProto.DataType.
@@ -32,10 +32,12 @@ def dtype_of(number):
 
 def open_session(source, winograd):
     """Opens a Source (source.py) as a _core.Session. ``winograd``: False for deterministic mode. Raises the same exceptions as ``load``."""
+    target = device.get()
     return _core.open_session(
         source.value,
         source.folder,
-        config["compiler::device"] or None,
+        target.name or None,
+        target.number,
         winograd,
         config["compiler::autotune"],
     )

@@ -39,20 +39,21 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Breaks:
-    """Runs calls of ``module`` in graphs. ``reason``: why it cannot be captured as a whole. ``backend``: has the reports.
+    """Runs calls of ``module`` in graphs. ``options``: of the engine. ``reason``: why it cannot be captured as a whole. ``backend``: has the reports.
 
     ``fallbacks``: Counter for the calls of graphs that PyTorch runs. ``pays``: whether SOL runs any graph; None before the first call.
     """
 
-    def __init__(self, module, name, reason, fallbacks):
+    def __init__(self, module, options, reason, fallbacks):
         self.reason = reason
-        self.backend = Backend(Options(name, None, False), self._note_reads)
+        kept = Options(options.name, None, False, options.target)
+        self.backend = Backend(kept, self._note_reads)
         self._module = module
         self._reads = []
         self._attributes = {}  # (module, name) -> the value that a graph reads
         self._fallbacks = fallbacks
         self.pays = None
-        self._name = name
+        self._name = options.name
         self._run = _compile(module, self.backend)
 
     def __call__(self, args, kwargs):

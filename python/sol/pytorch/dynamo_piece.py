@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch.jit import is_tracing
 
-from sol import log
+from sol import device, log
 from sol.pytorch import dynamo_graph, dynamo_training
 from sol.pytorch.aliases import Caller
 from sol.pytorch.audit import CannotCapture
@@ -110,6 +110,7 @@ class Piece:
         self.refusal = self._split = self._head = None
         self.parameters = list(module.parameters())
         self._backend = backend
+        self._target = backend.options.target or device.get()
         self._is_strict = is_strict
         self._module = module
         self._entries = []
@@ -127,6 +128,10 @@ class Piece:
             self._is_empty = not self._split.n_roots
         except Exception as error:
             self.refusal = str(error) if isinstance(error, Unsupported) else _describe(error)
+
+    @property
+    def _options(self):
+        return self._backend.options._replace(target=self._target)
 
     @property
     def _remaining(self):
@@ -151,11 +156,13 @@ class Piece:
         return next((list(x.plan.hosts) for x in self._entries if x.plan), [])
 
     def refresh(self):
-        """Drops all packed weights."""
+        """Drops all packed weights. On a device that the user has chosen also the plans: one that has failed is opened again."""
         self._shortcut = None
         for entry in self._entries:
             if entry.plan:
                 entry.packed.clear()
+        if self._target.name:
+            self._entries = []
 
     # ---- A call ----
 
@@ -327,7 +334,7 @@ class Piece:
         mode = numbers[1]
         part = self._part(args, mode) if mode else None
         decides = not (plan.writes or self._is_strict or mode)
-        selector = make_selector(self._backend.options) if decides else None
+        selector = make_selector(self._options) if decides else None
         places = dynamo_training.find_places(plan, part) if mode else None
         return Entry(plan, None, numbers, sizes, selector, {}, places)
 
@@ -358,17 +365,15 @@ class Piece:
         captured = capture_graph(part, specs, shapes, sizes, named, mode)
         times = [start, perf_counter()]
         name = f"{self._backend.name} {self.name}"
+        options = self._options._replace(name=name, batch_hint=self._hint(named, sizes))
         needs_anchor = is_fixed and bool(split.names)
         check = functools.partial(_check_worth, needs_anchor=needs_anchor)
         check, partial = (None, False) if self._is_strict else (check, True)
-        hint = self._hint(named, sizes)
         if mode:
             weights = part.weights()
-            return dynamo_training.make_plan(
-                captured, part, weights, mode, name, hint, times, check
-            )
+            return dynamo_training.make_plan(captured, part, weights, mode, options, times, check)
         graph = describe_graph(captured.exported)
-        return compile_plan(captured, graph, part, name, hint, partial, times, check)
+        return compile_plan(captured, graph, part, options, partial, times, check)
 
     def _hint(self, named, sizes):
         """Returns the batch size to tune for: the one that the user gave, or the one of this call; None if it is not open."""
@@ -413,12 +418,13 @@ class Piece:
         """Notes that there are packed weights of the tensors ``given``, which live as long as these."""
         self._backend.note_caller(self)
         if key not in entry.packed and given:
-            weakref.finalize(given[0], _forget, weakref.ref(self), entry, key).atexit = False
+            ref = weakref.ref(self)
+            weakref.finalize(given[0], _forget, ref, entry.packed, key).atexit = False
 
 
-def _forget(ref, entry, key):
-    """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece."""
-    packed, piece = entry.packed.pop(key, None), ref()
+def _forget(ref, all_packed, key):
+    """Frees the packed weights of tensors that are dead. ``ref``: weak reference to the Piece. ``all_packed``: of an Entry."""
+    packed, piece = all_packed.pop(key, None), ref()
     if piece and piece._shortcut and piece._shortcut is getattr(packed, "shortcut", None):
         piece._shortcut = None
 

@@ -43,8 +43,8 @@ def find_refusal(split, mode, parameters):
     return "it switches gradients off and returns views" if split.switches and split.rest else None
 
 
-def make_plan(captured, part, weights, mode, name, hint, times, check):
-    """Returns the TrainingPlan of a Captured. ``part``: the Part of ``weights``. ``check``: as for compile_plan, or None."""
+def make_plan(captured, part, weights, mode, options, times, check):
+    """Returns the TrainingPlan of a Captured. ``part``: the Part of ``weights``. ``options``: engine.Options. ``check``: as for compile_plan, or None."""
     gradients = Gradients(captured, part, weights, mode)
 
     def add(imported):
@@ -54,7 +54,7 @@ def make_plan(captured, part, weights, mode, name, hint, times, check):
 
     kind = functools.partial(TrainingPlan, gradients)
     graph = describe_graph(captured.exported)
-    return compile_plan(captured, graph, part, name, hint, False, times, add, kind)
+    return compile_plan(captured, graph, part, options, False, times, add, kind)
 
 
 def find_places(plan, part):

@@ -57,7 +57,8 @@ UNSTEADY = "what its forward reads changes while it is captured"
 # The limit for entries of one set of constants, besides the first: they are for batch sizes that the first does not admit.
 MAX_RANGES = 4
 
-Options = collections.namedtuple("Options", "name batch_hint fullgraph")
+# ``target``: the device.Target to compile for; None: the one that is chosen when a graph is compiled.
+Options = collections.namedtuple("Options", "name batch_hint fullgraph target", defaults=[None])
 
 
 class Engine:
@@ -87,6 +88,7 @@ class Engine:
         self._state = None
         self.wrapper = None
         self.shortcut = None
+        self.device = None  # keeps the device open, which _core.open_device has opened
         self._forms = Forms(module, specs, structure)
         self._key = self._forms.declared.key
         _engines.add(self)
@@ -117,6 +119,7 @@ class Engine:
         """Returns an engine for ``module``, a deep copy of this engine's module. Both share plans, which hold only names."""
         copy = Engine(module, self.specs, self.structure, self.options, self.refusal)
         copy._forms.others, copy._key = self._forms.others, self._key
+        copy.device = self.device
         state = self._state
         if state is None:
             return copy
@@ -132,7 +135,10 @@ class Engine:
     def refresh(self):
         """Drops all entries: the next call captures and prepacks again."""
         with self._lock:
-            self._state = self.shortcut = None
+            for entry in self._entries():
+                if entry.breaks:
+                    entry.breaks.backend.refresh()  # Dynamo never frees its pieces
+            self._state = self.shortcut = self.device = None
             self._previous = Entry(None)
             self._n_captures = self._n_checks = self._n_writes = self._n_lost = 0
 
@@ -543,19 +549,19 @@ class Engine:
 
     def _try_plan(self, call, old_plan, batch, must_fit, mode):
         """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
-        name, hint, fullgraph = self.options
+        options = self.options
         try:
             if mode is not None and mode.has_gradients:
                 plan, reads = make_training_plan(
-                    self.module, *call, self.options, batch or None, mode, old_plan
+                    self.module, *call, options, batch or None, mode, old_plan
                 )
                 return Entry(plan, reads=reads)
             plan, reads = make_plan(
-                self.module, *call, name, hint, batch or None, old_plan, not fullgraph, mode
+                self.module, *call, options, batch or None, old_plan, not options.fullgraph, mode
             )
             self._n_writes = 0
             # A call that writes may not run twice.
-            selector = None if plan.writes else make_selector(self.options)
+            selector = None if plan.writes else make_selector(options)
             return Entry(plan, reads=reads, selector=selector)
         except Refused as error:
             if must_fit:
@@ -580,7 +586,7 @@ class Engine:
 
         # Dynamo's guards check what the forward reads.
         entry = Entry(None, reason, reads=Reads())
-        entry.breaks = Breaks(self.module, self.options.name, reason, self.fallbacks)
+        entry.breaks = Breaks(self.module, self.options, reason, self.fallbacks)
         return entry
 
     def _find_weights(self, entry):

@@ -27,6 +27,7 @@ def profile(module, *inputs, runs=20, **keywords):
             functools.partial(call, *inputs, **keywords),
             lambda: plan.profile(weights, tensors, batch),
             runs,
+            plan.program,
         )
 
 

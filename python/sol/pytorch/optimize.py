@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from sol import devices
+from sol import _core, device
 from sol.config import config
 from sol.pytorch.checks import check_batch_size
 from sol.pytorch.dynamo_report import find_report
@@ -53,8 +53,11 @@ def optimize(
     with None for a tensor or a tensor for None. SOL then captures ``model`` once more, for calls of this form. Only a tensor that
     was declared keeps its type and sizes: PyTorch runs calls with others.
 
-    Raises TypeError or ValueError for bad arguments, ValueError for shapes that ``model`` itself refuses, and
-    NotImplementedError for other ``vdims``. With ``fullgraph``, NotImplementedError names the operation and the shapes that
+    The network is compiled for the device that ``sol.device.set`` has chosen, and stays there. If a far device fails, calls raise
+    RuntimeError: they do not go on in PyTorch, which would be slow without a word. ``refresh`` opens the device again.
+
+    Raises TypeError or ValueError for bad arguments, ValueError for shapes that ``model`` itself refuses, RuntimeError for a device that
+    cannot be used, and NotImplementedError for other ``vdims``. With ``fullgraph``, NotImplementedError names the operation and the shapes that
     SOL cannot run.
     """
     _check_options({"batch_size": batch_size, "vdims": vdims, "fullgraph": fullgraph, "name": name})
@@ -76,13 +79,17 @@ def optimize(
             "sol.optimize: say what the model takes, such as sol.input([0, 3, 224, 224])"
         )
     check_batch_size(batch_size, "sol.optimize")
-    _check_device(config["compiler::device"])
+    target = device.get()
+    device.check(target)
+    opened = _core.open_device(*target) if target.name else None
     specs, structure = make_specs(call, first_is_any=_first_is_any(vdims))
     _check_tensors(specs)
     name = name or type(model).__name__
     is_script = isinstance(model, torch.jit.ScriptModule)
     refusal = "it is a TorchScript module, which has no forward in Python" if is_script else None
-    engine = Engine(model, specs, structure, Options(name, batch_size, bool(fullgraph)), refusal)
+    options = Options(name, batch_size, bool(fullgraph), target)
+    engine = Engine(model, specs, structure, options, refusal)
+    engine.device = opened
     engine.prepare()
     return Optimized(model, engine)
 
@@ -134,13 +141,6 @@ def _check_options(options):
             raise TypeError(
                 f"sol.optimize: {name} is an option; pass an input of this name as kwargs={{'{name}': ...}}"
             )
-
-
-def _check_device(name):
-    if name and name not in devices():
-        raise ValueError(
-            f"sol.config['compiler::device'] is \"{name}\": it can be {', '.join(devices())}"
-        )
 
 
 def _check_tensors(specs):

@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 from torch import empty, get_num_threads
 
-from sol import _core, debug, log
+from sol import _core, debug, device, log
 from sol.config import config
 from sol.progress import Bar
 from sol.pytorch.aliases import Alias
@@ -248,31 +248,32 @@ class Plan:
         return self._structure.build(iter(leaves))
 
 
-def make_plan(module, specs, structure, name, batch_hint, batch, old=None, partial=True, mode=None):
+def make_plan(module, specs, structure, options, batch, old=None, partial=True, mode=None):
     """Captures for the open sizes ``batch`` (a key; None: any), imports and compiles. Returns (Plan, Reads).
 
-    The plan is ``old`` itself if the graph and the result's structure are the same. ``batch_hint``: the batch size to tune
-    for, or None. ``partial``: PyTorch may compute nodes of the program. ``mode``: a Mode without gradients, or None. Raises
+    The plan is ``old`` itself if the graph and the result's structure are the same. ``options``: of the
+    engine. ``partial``: PyTorch may compute nodes of the program. ``mode``: a Mode without gradients, or None. Raises
     CannotCapture or Unsupported when PyTorch must run the model, Refused when the model itself refuses such inputs.
     """
     times = [perf_counter()]
-    captured = capture(module, specs, structure, batch, batch_hint, mode)
+    captured = capture(module, specs, structure, batch, options.batch_hint, mode)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     if old is not None and old.graph == graph and old.returns_as(captured):
         captured.reads.updates, captured.reads.kept = old.updates, old.kept
         return old, captured.reads
-    plan = compile_plan(captured, graph, module, name, batch_hint, partial, times)
+    plan = compile_plan(captured, graph, module, options, partial, times)
     captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     return plan, captured.reads
 
 
-def compile_plan(captured, graph, module, name, batch_hint, partial, times, check=None, kind=Plan):
+def compile_plan(captured, graph, module, options, partial, times, check=None, kind=Plan):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
-    ``graph``: the graph as text. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
+    ``graph``: the graph as text. ``options``: engine.Options. ``times``: when the capture began and ended, for the log. ``check``: is called with what was
     imported, and may add layers, or raise Unsupported before anything is compiled. ``kind``: makes the plan.
     """
+    name, batch_hint, _, target = options
     imported = import_graph(captured, module, name, partial=partial)
     if check is not None:
         check(imported)
@@ -286,7 +287,7 @@ def compile_plan(captured, graph, module, name, batch_hint, partial, times, chec
     times.append(perf_counter())
     with Bar(f"SOL {name}") as progress:
         program = model.compile(
-            device=config["compiler::device"] or None,
+            **(target or device.get()).options,
             batch_hint=hints[0]
             if imported.builder.symbols[:1] not in ([], ["n"])
             else batch_hint or 0,

@@ -18,7 +18,7 @@ import threading
 import weakref
 from time import perf_counter
 
-from sol import log
+from sol import device, log
 from sol.config import config
 
 SHARE = 0.1
@@ -68,7 +68,9 @@ def make_selector(options):
     That is so if results must not depend on timing (``compiler::autotune`` or ``compiler::winograd`` off), if the user has
     chosen a device, with debug output or profiles, and with ``fullgraph``.
     """
-    for name in "device", "debug", "debug_memory_consumption", "profile":
+    if (options.target or device.get()).name:
+        return None
+    for name in "debug", "debug_memory_consumption", "profile":
         if config[f"compiler::{name}"]:
             return None
     if options.fullgraph or not config["compiler::autotune"] or not config["compiler::winograd"]:

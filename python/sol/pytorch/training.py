@@ -167,16 +167,15 @@ def make_training_plan(module, specs, structure, options, batch, mode, old=None)
 
     ``old``: a plan, which is returned if it computes the same.
     """
-    name, hint, _ = options
     times = [perf_counter()]
-    captured = capture(module, specs, structure, batch, hint, mode)
+    captured = capture(module, specs, structure, batch, options.batch_hint, mode)
     gradients = Gradients(captured, module, module.parameters(), mode)
     graph = describe_graph(captured.exported)
     times.append(perf_counter())
     plan = old if _is_same(old, graph, gradients, captured) else None
     if plan is None:
         kind = functools.partial(TrainingPlan, gradients)
-        plan = compile_plan(captured, graph, module, name, hint, False, times, gradients.add, kind)
+        plan = compile_plan(captured, graph, module, options, False, times, gradients.add, kind)
     captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     return plan, captured.reads
 

@@ -231,7 +231,9 @@ static enum sol_status launch_any(struct ve *ve, const struct launch *l) {
     case LAUNCH_FILL: return fill(ve, l);
     case LAUNCH_HOST: return launch_host(ve, l);
     case LAUNCH_UNLOAD: ve_unload_later(ve, l->code); break;
-    case LAUNCH_WAIT: break;
+    case LAUNCH_WAIT:
+    case LAUNCH_SCATTER:
+    case LAUNCH_GATHER: break; /* the latter are not submitted: no has_pieces */
     }
     return SOL_OK;
 }
