@@ -39,8 +39,7 @@ struct device {
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
 
-extern const struct device device_cpu, device_ref, device_c, device_ve, device_far,
-    device_null;
+extern const struct device device_cpu, device_ref, device_c, device_ve, device_far, device_null;
 extern const struct device *const devices[]; /* best first, ended by NULL */
 
 /* NULL: the device can be used; else the reason, which may be SOL_DISABLE. */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-const struct device *const devices[] = {&device_cpu, &device_ref, &device_c, &device_ve,
+const struct device *const devices[] = {&device_cpu, &device_ref,  &device_c, &device_ve,
                                         &device_far, &device_null, NULL};
 
 const char *device_unavailable_reason(const struct device *device) {

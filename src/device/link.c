@@ -117,7 +117,8 @@ static enum sol_status build_module(struct build *b, const struct jit_loader *lo
     struct kernel_queue *queue = b->device;
     show_kernels(b);
     const char **texts = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
-    for (int i = 0; i < queue->texts.n; i++) texts[i] = complete_text(b, &queue->texts.at[i], entry);
+    for (int i = 0; i < queue->texts.n; i++)
+        texts[i] = complete_text(b, &queue->texts.at[i], entry);
     struct jit_stats stats = {0};
     enum sol_status status =
         jit_build(loader, flags, texts, queue->texts.n, b->options->debug, module, &stats);

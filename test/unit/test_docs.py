@@ -47,7 +47,7 @@ def test_wrong_sentences(sources, sentence):
 )
 def test_wrong_comments(sources, comment):
     assert len(list(doc_names.check_comments("f", comment, sources))) == 1
-    right = comment.replace("lowering.c", "lower.c").replace("exec.c", "kernel.c")
+    right = comment.replace("lowering.c", "lower.c").replace("request.c", "exec.c")
     assert not list(doc_names.check_comments("f", right, sources))
 
 

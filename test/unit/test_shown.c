@@ -55,8 +55,8 @@ static int count(const char *text, const char *part) {
 
 /* For each invalid value one warning is printed, with the valid values. */
 static void test_refused_values(void) {
-    static const char *const names[] = {"SOL_LOG", "SOL_DEBUG",       "SOL_DISABLE",
-                                        "SOL_CPU", "SOL_NUM_THREADS", "SOL_CC_TIMEOUT",
+    static const char *const names[] = {"SOL_LOG", "SOL_DEBUG",           "SOL_DISABLE",
+                                        "SOL_CPU", "SOL_NUM_THREADS",     "SOL_CC_TIMEOUT",
                                         "SOL_FAR", "SOL_VISIBLE_DEVICES", "SOL_CALL_MEMORY"};
     char text[4096];
     sol_set_log_level(LOG_WARN);
