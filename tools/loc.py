@@ -28,7 +28,7 @@ LIMITS = {
 }
 NOT_CORE = ("jit", "device", "frontend", "deploy", "report", "cli")
 FOLDERS = {
-    "bench": 1340,
+    "bench": 1500,
     "examples": 210,
     "examples/custom_layer": 120,
     "include/sol": 600,
@@ -49,7 +49,7 @@ FOLDERS = {
     "src/device/ref": 1700,
     "src/device/ve": 750,
     "src/dfp": 5530,
-    "src/dnn": 8210,
+    "src/dnn": 8260,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
@@ -64,7 +64,7 @@ FOLDERS = {
     "test/onnx": 4700,
     "test/op": 5640,
     "test/torch": 11170,
-    "test/unit": 12300,
+    "test/unit": 12700,
     "test/veda": 1810,
     "tools": 2460,
 }
