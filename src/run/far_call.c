@@ -206,17 +206,28 @@ static void place_port(const struct request *r, struct staged *s, const int64_t 
     s->size += (size_t)round_up((int64_t)size, 64);
 }
 
-static enum sol_status copy_port(struct far_call *c, const struct request *r,
-                                 const struct staged *s, bool is_output, int i) {
-    if (is_output)
-        return copy(c, &(struct transfer){.kind = TRANSFER_TO_HOST,
-                                          .from = s->output[i],
-                                          .host = r->outputs[i],
-                                          .size = s->output_size[i]});
+static enum sol_status copy_input(struct far_call *c, const struct request *r,
+                                  const struct staged *s, int i) {
     return copy(c, &(struct transfer){.kind = TRANSFER_TO_DEVICE,
                                       .to = s->input[i],
                                       .host = (void *)(uintptr_t)r->inputs[i],
                                       .size = s->input_size[i]});
+}
+
+/* Does the call read this output? A backward call does not write those of the forward call, which the caller passes again. */
+static bool is_read(const struct request *r, int output) {
+    return r->phase == BACKWARD && !r->program->output[output].is_backward;
+}
+
+/* In front of the steps for those that the call reads, behind them for the others. */
+static enum sol_status copy_output(struct far_call *c, const struct request *r,
+                                   const struct staged *s, int i, bool is_front) {
+    if (is_read(r, i) != is_front) return SOL_OK;
+    return copy(c, &(struct transfer){.kind = is_front ? TRANSFER_TO_DEVICE : TRANSFER_TO_HOST,
+                                      .to = is_front ? s->output[i] : 0,
+                                      .from = is_front ? 0 : s->output[i],
+                                      .host = r->outputs[i],
+                                      .size = s->output_size[i]});
 }
 
 /* Memory on the device for what the caller's `saved` names. */
@@ -239,11 +250,12 @@ static enum sol_status run_staged(struct far_call *c, const struct request *r, s
     c->arena = base, c->input = s->input, c->output = s->output;
     for (int i = 0; i < p->n_inputs; i++) s->input[i] += base;
     for (int i = 0; i < p->n_outputs; i++) s->output[i] += base;
-    for (int i = 0; i < p->n_inputs; i++) TRY(copy_port(c, r, s, false, i));
+    for (int i = 0; i < p->n_inputs; i++) TRY(copy_input(c, r, s, i));
+    for (int i = 0; i < p->n_outputs; i++) TRY(copy_output(c, r, s, i, true));
     TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_DEVICE, true));
     TRY(binding_walk(c->binding, 0, run_step, c));
     TRY(queue_wait(c->queue)); /* if it failed, outputs and parameters stay as they are */
-    for (int i = 0; i < p->n_outputs; i++) TRY(copy_port(c, r, s, true, i));
+    for (int i = 0; i < p->n_outputs; i++) TRY(copy_output(c, r, s, i, false));
     if (r->phase == FORWARD) TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_HOST, true));
     return queue_wait(c->queue);
 }

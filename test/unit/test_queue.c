@@ -200,8 +200,9 @@ static void test_pointers(const char *device) {
     good(sol_queue_sync(q));
     sol_queue_free(q);
     CHECK(says(sol_queue_new("nothing", 0, &q), SOL_EINVAL, "there is no device \"nothing\""));
-    CHECK(says(sol_queue_new(device, 99, &q), SOL_EDEVICE, "there is no"));
-    CHECK(says(sol_queue_new(device, -1, &q), SOL_EINVAL, "no device -1"));
+    CHECK(says(sol_queue_new(device, 99, &q), strcmp(device, "far") ? SOL_EINVAL : SOL_EDEVICE,
+               "there is no"));
+    CHECK(says(sol_queue_new(device, -1, &q), SOL_EINVAL, "there is no"));
 }
 
 static void test_enqueue(const char *device) {
