@@ -56,6 +56,12 @@ static enum sol_status lower(struct build *b, const struct device *device,
     return SOL_OK;
 }
 
+/* Module DNN of a device that has none. */
+static bool supports_none(const struct layer *anchor, int lanes) {
+    (void)anchor, (void)lanes;
+    return false;
+}
+
 static enum sol_status compile(struct arena *arena, const struct device *device,
                                const struct model *model, const struct sol_options *options,
                                struct sol_program *program) {
@@ -67,7 +73,8 @@ static enum sol_status compile(struct arena *arena, const struct device *device,
         return fail(SOL_EUNSUPPORTED, "%d layers; at most %lld can be compiled on this stack",
                     model->layers.n, (long long)max);
     struct plan plan = {.arena = arena,
-                        .supports_anchor = device->supports_anchor,
+                        .supports_anchor =
+                            device->supports_anchor ? device->supports_anchor : supports_none,
                         .writes_plain = device->writes_plain};
     struct build build = {.arena = arena,
                           .keep = &program->arena,

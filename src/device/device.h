@@ -23,7 +23,7 @@ struct device {
     /* Changes what differs from the defaults, with which *caps is filled in (device_get_caps). Fails with a message if the options are
      * invalid. NULL: the defaults. */
     enum sol_status (*caps)(const struct sol_options *options, struct device_caps *caps);
-    /* Does module DNN compute this conv, linear or matmul? `lanes`, here and below: the width of a channel block. */
+    /* Does module DNN compute this conv, linear or matmul? NULL: none. `lanes`, here and below: the width of a channel block. */
     bool (*supports_anchor)(const struct layer *anchor, int lanes);
     /* Can module DNN write this convolution's output as a plain tensor, too, without a loss? NULL: only in blocks. */
     bool (*writes_plain)(const struct layer *conv, int lanes);
@@ -81,7 +81,7 @@ enum sol_status device_link_far(struct build *build, const struct far_tools *too
 /* ---- far_emit.c: `emit` and `convert` of devices whose memory the host cannot read ---- */
 
 /* Emits a cluster by steps of generated kernels (step_kernel) only, but for module HOST. They are queued for device_link. The device's
- * `supports_anchor` and `computes` accept no layer. */
+ * `supports_anchor` and `computes` are NULL. */
 enum sol_status device_emit_far(struct build *build, const struct cluster *cluster);
 /* Replaces a step that is a function of the host by one of a kernel; steps of kernels and of module HOST stay. */
 enum sol_status device_convert(struct build *build, struct step *step);

@@ -25,11 +25,6 @@
 
 /* ---- The device ---- */
 
-static bool supports_anchor(const struct layer *anchor, int lanes) {
-    (void)anchor, (void)lanes;
-    return false;
-}
-
 static enum sol_status get_caps(const struct sol_options *options, struct device_caps *caps) {
     (void)options;
     caps->block = caps->vector = 4;
@@ -49,7 +44,6 @@ static const struct device device_plain = {
     .name = "plain",
     .unavailable = say_unavailable,
     .caps = get_caps,
-    .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = device_emit_far,
     .convert = device_convert,

@@ -42,18 +42,12 @@ static enum sol_status link_kernels(struct build *b) {
                        "-Werror -Wno-unused-function");
 }
 
-static bool takes_none(const struct layer *anchor, int lanes) {
-    (void)anchor, (void)lanes;
-    return false;
-}
-
 static const char *say_available(void) { return NULL; }
 
 static const struct device device_plain = {
     .name = "plain",
     .unavailable = say_available,
     .caps = get_caps,
-    .supports_anchor = takes_none,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
     .link = link_kernels,

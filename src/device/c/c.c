@@ -20,11 +20,6 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     return SOL_OK;
 }
 
-static bool supports_anchor(const struct layer *anchor, int lanes) {
-    (void)anchor, (void)lanes;
-    return false;
-}
-
 static enum sol_status emit(struct build *b, const struct cluster *cluster) {
     struct dfp_parts parts = {0};
     switch (cluster->module) {
@@ -45,7 +40,6 @@ const struct device device_c = {
     .what = "portable C, for libraries; interpreted here",
     .unavailable = say_unavailable,
     .caps = get_caps,
-    .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = emit,
 };

@@ -24,11 +24,6 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     return SOL_OK;
 }
 
-static bool supports_anchor(const struct layer *anchor, int lanes) {
-    (void)anchor, (void)lanes;
-    return false;
-}
-
 static enum sol_status link_kernels(struct build *build) {
     static const struct far_tools tools = {
         .target = &far_target,
@@ -42,7 +37,6 @@ const struct device device_far = {
     .what = "stand-in for an accelerator: a process of its own",
     .unavailable = say_unavailable,
     .caps = get_caps,
-    .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = device_emit_far,
     .convert = device_convert,

@@ -39,7 +39,7 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
 }
 
 /* Does your own code or library compute this convolution or linear layer? If so, `emit` gets it as a cluster of module DNN. Others
- * become loop nests of module DFP, so `return false` is a good beginning (device/c). The CPU device uses dnn_supports. */
+ * become loop nests of module DFP, so to leave it out is a good beginning (device/c). The CPU device uses dnn_supports. */
 static bool supports_anchor(const struct layer *anchor, int lanes) {
     (void)lanes;
     return anchor->kind == LAYER_linear;

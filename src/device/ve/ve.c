@@ -66,11 +66,6 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     return SOL_OK;
 }
 
-static bool supports_anchor(const struct layer *anchor, int lanes) {
-    (void)anchor, (void)lanes;
-    return false;
-}
-
 static enum sol_status link_kernels(struct build *build) {
     struct far_tools tools = {
         .target = &ve_target, .compiler = &ncc, .entry = ve_entry, .ending = "_ve"};
@@ -83,7 +78,6 @@ const struct device device_ve = {
     .what = "NEC SX-Aurora TSUBASA",
     .unavailable = say_unavailable,
     .caps = get_caps,
-    .supports_anchor = supports_anchor,
     .refuse_fusion = dfp_refuse,
     .emit = device_emit_far,
     .convert = device_convert,
