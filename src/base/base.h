@@ -209,6 +209,12 @@ int os_threads(void);     /* $SOL_NUM_THREADS, else one per core */
 enum sol_status os_read(const char *path, char **out, size_t *size);
 /* The same for a path from the user, which may also be a pipe, a FIFO or a terminal: reads to its end, at most 2 GiB. */
 enum sol_status os_read_any(const char *path, char **out, size_t *size);
+/* Starts a program with argv, without a shell; its name is searched in PATH if it has no slash. The child has default signal handling,
+ * and a process group of its own, or a session. Its descriptors are fds[0], fds[1], ..: ones of this process, or these; it has no
+ * others. Its stdin is never closed, as its first file would become stdin. Returns 0 or an error number. */
+enum { OS_NULL = -1, OS_SAME = -2 }; /* /dev/null; what this process has there */
+int os_start(const char *program, const char *const *argv, const int *fds, int n_fds,
+             bool new_session, int *pid);
 /* Limits of a child process, and its result. */
 struct os_run {
     double max_processor_s; /* limit of processor time, with its children; 0: none */

@@ -60,6 +60,23 @@ static void after_fork_in_child(void) {
     process++;
 }
 
+/* While a thread does the work, the state is -1 - the number of its process. */
+bool lock_begin(struct lock *lock, int *state) {
+    const int busy = -1 - lock_process();
+    lock_acquire(lock);
+    while (*state == busy) lock_pause(lock);
+    const bool is_mine = *state != 1;
+    if (is_mine) *state = busy;
+    lock_release(lock);
+    return is_mine;
+}
+
+void lock_end(struct lock *lock, int *state, bool is_done) {
+    lock_acquire(lock);
+    *state = is_done;
+    lock_release(lock);
+}
+
 /* Runs when the library is loaded, before any lock is taken. Fails only if there is no memory. */
 __attribute__((constructor)) static void watch_forks(void) {
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);

@@ -10,6 +10,7 @@
 #define SOL_LOCK_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 struct lock {
     pthread_mutex_t mutex;
@@ -23,6 +24,11 @@ void lock_release(struct lock *lock);
 /* For polling: releases the lock for 0.1 ms and takes it again, so that other threads can change
  * what it guards. The thread must hold no other lock. */
 void lock_pause(struct lock *lock);
+/* For work that is done once, outside of the lock, while other threads that need it wait. `*state`, which the lock guards, is 1 once it
+ * has been done, and is 0 first. lock_begin: true: this thread has to do it, and to call lock_end; false: it has been done. A child of a
+ * process that was forked meanwhile begins anew. */
+bool lock_begin(struct lock *lock, int *state);
+void lock_end(struct lock *lock, int *state, bool is_done);
 /* A number, from 1, that each fork increments in the child: it differs from the number of each
  * ancestor process. */
 int lock_process(void);

@@ -142,51 +142,55 @@ enum sol_status os_read_any(const char *path, char **out, size_t *size) {
 
 /* A running child. */
 struct child {
-    pid_t pid;
-    int fd; /* the pipe of its output; -1 once that has ended */
+    int pid, fd; /* fd: the pipe of its output; -1 once that has ended */
     char *output;
     size_t size, space; /* bytes in output, and what fits (without the NUL) */
 };
 
-/* A child gets a process group of its own and default signal handling, as the host may block or ignore signals. */
-static int set_attributes(posix_spawnattr_t *attributes) {
+/* Signal handling is the default, as the host may block or ignore signals. */
+static int set_attributes(posix_spawnattr_t *attributes, bool new_session) {
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);
     sigdelset(&all, SIGKILL);
     sigdelset(&all, SIGSTOP);
-    int error = posix_spawnattr_setpgroup(attributes, 0);
+    int error = new_session ? 0 : posix_spawnattr_setpgroup(attributes, 0);
     if (!error) error = posix_spawnattr_setsigmask(attributes, &none);
     if (!error) error = posix_spawnattr_setsigdefault(attributes, &all);
-    short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+    const int group = new_session ? POSIX_SPAWN_SETSID : POSIX_SPAWN_SETPGROUP;
+    const short flags = (short)(group | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     return error ? error : posix_spawnattr_setflags(attributes, flags);
 }
 
-/* stdin is /dev/null: if it were closed, the first file that the child opens would become stdin. */
-static int set_files(posix_spawn_file_actions_t *actions, int output) {
-    int error = posix_spawn_file_actions_adddup2(actions, output, 1);
-    if (!error) error = posix_spawn_file_actions_adddup2(actions, output, 2);
-    if (!error) error = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
+/* /dev/null is opened after the others have been copied, as it may take the place of one of them. */
+static int set_files(posix_spawn_file_actions_t *actions, const int *fds, int n_fds) {
+    int error = 0;
+    for (int i = 0; i < n_fds && !error; i++)
+        if (fds[i] >= 0) error = posix_spawn_file_actions_adddup2(actions, fds[i], i);
+    for (int i = 0; i < n_fds && !error; i++)
+        if (fds[i] == OS_NULL)
+            error = posix_spawn_file_actions_addopen(actions, i, "/dev/null",
+                                                     i ? O_WRONLY : O_RDONLY, 0);
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
     /* The host's own descriptors may not be close-on-exec: sockets, locks, GPU handles. */
-    if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, 3);
+    if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, n_fds);
 #endif
     return error;
 }
 
-/* Returns 0 or an error number. */
-static int start(const char *const *argv, int output, pid_t *pid) {
+int os_start(const char *program, const char *const *argv, const int *fds, int n_fds,
+             bool new_session, int *pid) {
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_t actions;
     int error = posix_spawnattr_init(&attributes);
     if (error) return error;
     error = posix_spawn_file_actions_init(&actions);
     if (!error) {
-        error = set_attributes(&attributes);
-        if (!error) error = set_files(&actions, output);
+        error = set_attributes(&attributes, new_session);
+        if (!error) error = set_files(&actions, fds, n_fds);
         /* posix_spawnp does not write to argv; its type lacks const for historical reasons. */
         char *const *plain = (char *const *)(uintptr_t)argv;
-        if (!error) error = posix_spawnp(pid, argv[0], &actions, &attributes, plain, environ);
+        if (!error) error = posix_spawnp(pid, program, &actions, &attributes, plain, environ);
         posix_spawn_file_actions_destroy(&actions);
     }
     posix_spawnattr_destroy(&attributes);
@@ -301,7 +305,8 @@ enum sol_status os_spawn(const char *const *argv, struct os_run *run, char *outp
     if (output && output_size) child.space = output_size - 1;
     if (child.space > OUTPUT_LIMIT) child.space = OUTPUT_LIMIT;
 
-    int error = start(argv, ends[1], &child.pid);
+    int error =
+        os_start(argv[0], argv, (const int[]){OS_NULL, ends[1], ends[1]}, 3, false, &child.pid);
     close(ends[1]);
     run->processor_s = 0;
     int code = error ? 0 : attend(&child, run);

@@ -93,10 +93,10 @@ static void resolve_kernels(struct build *b, struct jit_module *module) {
 
 /* If the compiler fails, the interpreter runs the kernels, slower: on the host, so not those of a far device. */
 static enum sol_status interpret_instead(const struct build *b) {
-    char reason[512];
-    snprintf(reason, sizeof reason, "%s", sol_error());
-    if (b->convert)
-        return fail(SOL_ETOOL, "the kernels of this device must be compiled: %s", reason);
+    if (b->convert) {
+        fail_prefix("the kernels of this device must be compiled: ");
+        return SOL_ETOOL;
+    }
     LOG_ONCE(LOG_WARN, "generated kernels are interpreted, which is slower: %s", sol_error());
     return SOL_OK;
 }
@@ -149,40 +149,11 @@ enum sol_status device_link(struct build *b, const struct jit_loader *loader, co
 
 /* ---- Far devices ---- */
 
-/* The content of a file that the device's compiler wrote. */
-struct image {
-    size_t size;
-    char bytes[];
-};
-
-static void *read_image(FILE *file) {
-    struct stat at;
-    if (fstat(fileno(file), &at)) return NULL;
-    struct image *image = mem_alloc(sizeof *image + (size_t)at.st_size, 16);
-    if (!image) return NULL;
-    image->size = fread(image->bytes, 1, (size_t)at.st_size, file);
-    return image;
-}
-
-static void *open_image(const char *path) {
-    FILE *file = fopen(path, "re");
-    void *image = file ? read_image(file) : NULL;
-    if (file) fclose(file);
-    if (!image) (void)fail(SOL_EDEVICE, "cannot read %s", path);
-    return image;
-}
-
-/* Only the device can look into it. */
-static void *find_nothing(void *image, const char *symbol) {
-    (void)image, (void)symbol;
-    return NULL;
-}
-
 /* The module refers to its loader, so it lives as long as the program. */
 static const struct jit_loader *image_loader(struct build *b, const struct jit_choice *compiler) {
     struct jit_loader *loader = ARENA_NEW(b->keep, struct jit_loader);
-    *loader = (struct jit_loader){
-        .open = open_image, .find = find_nothing, .close = mem_free, .compiler = compiler};
+    *loader = jit_images;
+    loader->compiler = compiler;
     return loader;
 }
 
@@ -192,9 +163,9 @@ static struct far_kernel *list_images(struct build *b, const struct jit_module *
     struct far_kernel *all = ARENA_ARRAY(b->keep, struct far_kernel, queue->texts.n);
     for (int i = 0; i < queue->texts.n; i++) {
         const struct queued_text *w = &queue->texts.at[i];
-        const struct image *image = jit_object(module, i);
+        const struct jit_image *image = jit_object(module, i);
         all[i] = (struct far_kernel){
-            .image = image->bytes,
+            .image = image->data,
             .size = image->size,
             .symbol = arena_printf(b->keep, "%s%s", dfp_symbol(b->arena, w->text), ending)};
         for (int k = 0; k < w->kernels.n; k++) w->kernels.at[k]->far = &all[i];
@@ -212,6 +183,7 @@ enum sol_status device_link_far(struct build *b, const struct far_tools *tools) 
                          tools->entry ? tools->entry : "", &module));
         all = list_images(b, module, tools->entry ? tools->ending : "");
     }
-    return far_attach(b->program, tools->target, b->options->device_number, b->constants.n,
-                      queue ? queue->texts.n : 0, all);
+    far_attach(b->program, tools->target, b->options->device_number, b->constants.n,
+               queue ? queue->texts.n : 0, all);
+    return SOL_OK;
 }

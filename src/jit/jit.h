@@ -44,6 +44,12 @@ struct jit_loader {
 };
 /* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
 extern const struct jit_loader jit_objects;
+/* Reads the compiler's output, which only another device can load: an object is a struct jit_image, and has no symbols. */
+struct jit_image {
+    char *data;
+    size_t size;
+};
+extern const struct jit_loader jit_images;
 
 /* Loads `texts` from the cache, and compiles missing ones in parallel. `flags` are words for the compiler,
  * separated by spaces; with them its output must be what `loader` opens. -lm is added. `debug` adds -g and

@@ -171,23 +171,10 @@ static enum sol_status load(struct sol_program *p) {
     return status;
 }
 
-/* Waits while another thread of this process loads. True: this thread has to. */
-static bool begin_load(struct sol_program *p) {
-    const int loading = -1 - lock_process();
-    lock_acquire(&p->lock);
-    while (p->far->state == loading) lock_pause(&p->lock);
-    const bool is_mine = p->far->state != 1;
-    if (is_mine) p->far->state = loading;
-    lock_release(&p->lock);
-    return is_mine;
-}
-
 enum sol_status far_load(struct sol_program *p) {
-    if (!begin_load(p)) return SOL_OK;
+    if (!lock_begin(&p->lock, &p->far->state)) return SOL_OK;
     enum sol_status status = load(p);
-    lock_acquire(&p->lock);
-    p->far->state = !status;
-    lock_release(&p->lock);
+    lock_end(&p->lock, &p->far->state, !status);
     return status;
 }
 
@@ -210,23 +197,22 @@ static size_t param_size(const struct sol_port *port) {
 
 /* ---- Weights ---- */
 
-static bool is_read(const struct sol_program *p, int param) {
-    for (int phase = 0; phase < N_PHASES; phase++)
-        for (int i = 0; i < p->phase[phase].n; i++)
-            for (int k = 0; k < p->phase[phase].at[i].n_ptr; k++) {
-                const struct buffer_ref *ref = &p->phase[phase].at[i].ptr[k];
-                if (ref->kind == BUFFER_PARAM && ref->index == param) return true;
-            }
-    return false;
+/* Sets the offsets of the parameters that steps of the list read to 0. */
+static void note_params(const struct step_list *list, size_t *offset) {
+    for (int i = 0; i < list->n; i++)
+        for (int k = 0; k < list->at[i].n_ptr; k++)
+            if (list->at[i].ptr[k].kind == BUFFER_PARAM) offset[list->at[i].ptr[k].index] = 0;
 }
 
 /* Fills in the offsets of the parameters on the device; returns the bytes of all. */
 static size_t place_params(const struct sol_program *p, size_t *offset) {
     size_t size = 0;
+    for (int i = 0; i < p->n_params; i++) offset[i] = SIZE_MAX;
+    for (int phase = 0; phase < N_PHASES; phase++) note_params(&p->phase[phase], offset);
     for (int i = 0; i < p->n_params; i++) {
-        const bool copies = is_read(p, i);
-        offset[i] = copies ? size : SIZE_MAX;
-        if (copies) size += (size_t)round_up((int64_t)param_size(&p->param[i]), 64);
+        if (offset[i] == SIZE_MAX) continue;
+        offset[i] = size;
+        size += (size_t)round_up((int64_t)param_size(&p->param[i]), 64);
     }
     return size;
 }
@@ -305,8 +291,8 @@ static const struct runner runner = {.run = far_run,
                                      .free_saved = free_saved,
                                      .count = count};
 
-enum sol_status far_attach(struct sol_program *p, const struct target *target, int number,
-                           int n_constants, int n_kernels, struct far_kernel *kernel) {
+void far_attach(struct sol_program *p, const struct target *target, int number, int n_constants,
+                int n_kernels, struct far_kernel *kernel) {
     p->far = arena_alloc(&p->arena, sizeof *p->far);
     *p->far =
         (struct far_program){.target = target,
@@ -315,5 +301,4 @@ enum sol_status far_attach(struct sol_program *p, const struct target *target, i
                              .kernel = kernel,
                              .constant_offset = ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
     p->runner = &runner;
-    return SOL_OK;
 }

@@ -51,9 +51,8 @@ struct far_program {
     int number;
     int n_kernels;
     struct far_kernel *kernel;
-    /* From here on set by the first use. state: 1: loaded; while a thread loads: -1 - the number of the process (lock.h); guarded by the
-     * program's lock. */
-    int state;
+    /* From here on set by the first use. */
+    int state; /* of lock_begin with the program's lock: loaded? */
     struct far_device *device;
     sol_ptr constants;
     size_t *constant_offset;
@@ -76,8 +75,8 @@ extern const struct target host_target;
 enum sol_status far_open(const struct target *target, int number, struct far_device **out);
 void far_close(struct far_device *device);
 /* Makes a program with so many constants run on `target`. `kernel` is in the program's arena. */
-enum sol_status far_attach(struct sol_program *program, const struct target *target, int number,
-                           int n_constants, int n_kernels, struct far_kernel *kernel);
+void far_attach(struct sol_program *program, const struct target *target, int number,
+                int n_constants, int n_kernels, struct far_kernel *kernel);
 /* Opens the program's device and loads its code, unless that has been done. */
 enum sol_status far_load(struct sol_program *program);
 /* Bytes of an input or output for these values of all symbols. */
@@ -136,9 +135,9 @@ void queue_may_fail(struct sol_queue *queue);
 /* Keeps the weights until the queue's commands so far are done. */
 enum sol_status queue_keep(struct sol_queue *queue, struct sol_weights *weights);
 /* Room for n pointers of a launch; NULL: out of memory. */
+sol_ptr *queue_pointers(struct sol_queue *queue, int n);
 /* Frees the queues that no call uses. */
 void queue_drop_idle(struct far_device *device);
-sol_ptr *queue_pointers(struct sol_queue *queue, int n);
 
 /* ---- buffer.c ---- */
 

@@ -1,9 +1,9 @@
 /*
  * Calls of a far device: a launch for each step, in one queue.
  *
- *   sol_program_run -> far_run: copies inputs -> launch_steps -> copies outputs -> waits
- *   sol_weights_new -> far_pack: copies parameters -> launch_steps
- *   sol_program_enqueue: launch_steps with memory of the device
+ *   sol_program_run -> far_run: copies inputs -> run_step for each step -> copies outputs -> waits
+ *   sol_weights_new -> far_pack: copies parameters -> run_step for each step
+ *   sol_program_enqueue: run_step for each step, with memory of the device
  *
  * The memory of a call, for intermediate values, inputs and outputs, is the queue's, as its calls run one after the other. What a forward
  * call saves for a backward call stays on the device: the caller's memory only names it.
@@ -275,8 +275,8 @@ static enum sol_status stage(struct far_call *c, const struct request *r) {
     return status;
 }
 
-/* The device has no room for the whole batch: tries smaller and smaller micro-batches, as long as they need less memory. The last error is
- * that of the device. */
+/* The device has no room for the whole batch: tries smaller and smaller micro-batches, as long as they need less memory. The message of
+ * the last try remains. */
 static enum sol_status stage_divided(struct far_call *c, const struct request *r) {
     struct binding *whole = c->binding;
     enum sol_status status = SOL_ENOMEM;
@@ -291,8 +291,7 @@ static enum sol_status stage_divided(struct far_call *c, const struct request *r
         binding_free(c->binding);
         c->binding = whole;
     }
-    if (status != SOL_ENOMEM) return status;
-    return stage(c, r); /* for its message, if nothing was tried */
+    return status;
 }
 
 enum sol_status far_run(const struct request *r, double *seconds) {

@@ -208,7 +208,7 @@ struct sol_weights {
     struct packs
         packed; /* by slot; immutable between the phases of prepack and sol_weights_update */
     struct far_weights *far; /* far.h; NULL: `packed` is in the host's memory */
-    /* Has PREPACK_BACKWARD run? The program's lock guards it. While it runs: -1 - the number of the process (lock.h). */
+    /* Has PREPACK_BACKWARD run? The state of lock_begin with the program's lock. */
     int has_backward;
 };
 

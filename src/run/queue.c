@@ -176,8 +176,7 @@ enum sol_status queue_order(struct sol_queue *q, struct sol_queue *other) {
     TRY(flush(other));
     for (int to = 0; to < q->device->target->n_streams; to++) {
         const int from = !to;
-        const uint64_t own = q->last[from];
-        if (other->last[from] > own) q->last[from] = other->last[from];
+        if (other->last[from] > q->last[from]) q->last[from] = other->last[from];
         TRY(order(q, to));
     }
     return SOL_OK;

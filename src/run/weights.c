@@ -121,24 +121,12 @@ enum sol_status sol_weights_update(struct sol_weights **weights, const void *con
 
 /* ---- Packs of BACKWARD ---- */
 
-/* Waits while another thread of this process packs. True: this thread has to. */
-static bool begin_packing(struct sol_weights *w, struct lock *lock) {
-    const int packing = -1 - lock_process();
-    lock_acquire(lock);
-    while (w->has_backward == packing) lock_pause(lock);
-    const bool is_mine = w->has_backward != 1;
-    if (is_mine) w->has_backward = packing;
-    lock_release(lock);
-    return is_mine;
-}
-
 enum sol_status weights_pack_backward(struct sol_weights *w) {
     struct sol_program *program = (struct sol_program *)(uintptr_t)w->program;
-    if (!program->phase[PREPACK_BACKWARD].n || !begin_packing(w, &program->lock)) return SOL_OK;
+    if (!program->phase[PREPACK_BACKWARD].n || !lock_begin(&program->lock, &w->has_backward))
+        return SOL_OK;
     enum sol_status status = pack(w, PREPACK_BACKWARD);
-    lock_acquire(&program->lock);
-    w->has_backward = !status;
-    lock_release(&program->lock);
+    lock_end(&program->lock, &w->has_backward, !status);
     return status;
 }
 

@@ -56,40 +56,13 @@ static const char kernel_text[] =
     "KERNEL(touch) { *(volatile char *)(uintptr_t)arg[0] = 1; }\n"
     "KERNEL(leave) { exit(3); }\n";
 
-struct image {
-    char *data;
-    size_t size;
-};
-
-static void *open_image(const char *path) {
-    struct image *image = calloc(1, sizeof *image);
-    if (!image || os_read(path, &image->data, &image->size)) {
-        free(image);
-        return NULL;
-    }
-    return image;
-}
-
-static void *find_image(void *object, const char *symbol) {
-    (void)symbol;
-    return object;
-}
-
-static void close_image(void *object) {
-    struct image *image = object;
-    mem_free(image->data);
-    free(image);
-}
-
-static const struct jit_loader images = {
-    .open = open_image, .find = find_image, .close = close_image};
 static struct jit_module *module;
-static struct image *image;
+static struct jit_image *image;
 
 static void compile_kernels(void) {
-    REQUIRE(!jit_build(&images, CPU_OBJECT_FLAGS "-O2 -w", (const char *const[]){kernel_text}, 1,
-                       false, &module, NULL));
-    image = jit_find(module, "");
+    REQUIRE(!jit_build(&jit_images, CPU_OBJECT_FLAGS "-O2 -w", (const char *const[]){kernel_text},
+                       1, false, &module, NULL));
+    image = jit_object(module, 0);
     REQUIRE(image && image->size);
 }
 

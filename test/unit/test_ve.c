@@ -28,32 +28,6 @@ extern const char fake_veda[];
 __asm__(
     ".section .rodata.fake_veda,\"a\"\nfake_veda:\n.incbin \"test/unit/fake_veda.c\"\n.byte 0\n.previous\n");
 
-struct image {
-    char *data;
-    size_t size;
-};
-
-static void *open_image(const char *path) {
-    struct image *image = calloc(1, sizeof *image);
-    if (image && !os_read(path, &image->data, &image->size)) return image;
-    free(image);
-    return NULL;
-}
-
-static void *find_image(void *object, const char *symbol) {
-    (void)symbol;
-    return object;
-}
-
-static void close_image(void *object) {
-    struct image *image = object;
-    mem_free(image->data);
-    free(image);
-}
-
-static const struct jit_loader images = {
-    .open = open_image, .find = find_image, .close = close_image};
-
 static const char *folder(void) {
     static char path[64];
     if (!*path) {
@@ -74,15 +48,16 @@ static void use_library(const char *name, const char *flags) {
     struct jit_module *module;
     snprintf(path, sizeof path, "%s/%s.so", folder(), name);
     snprintf(all, sizeof all, SOL_FLAGS "%s", flags);
-    REQUIRE(!jit_build(&images, all, (const char *const[]){fake_veda}, 1, false, &module, NULL));
-    const struct image *image = jit_object(module, 0);
+    REQUIRE(
+        !jit_build(&jit_images, all, (const char *const[]){fake_veda}, 1, false, &module, NULL));
+    const struct jit_image *image = jit_object(module, 0);
     write_file(path, image->data, image->size, 0755);
     jit_release(module);
     setenv("SOL_VEDA", path, 1);
 }
 
 /* A file of the kernel, with the entry behind it, as the device's link makes it. */
-static struct jit_module *compile_kernel(const char *text, const struct image **out) {
+static struct jit_module *compile_kernel(const char *text, const struct jit_image **out) {
     static char all[32768];
     struct jit_module *module;
     char *entry;
@@ -90,7 +65,7 @@ static struct jit_module *compile_kernel(const char *text, const struct image **
     REQUIRE(!os_read("src/device/ve/entry.h", &entry, &size));
     snprintf(all, sizeof all, "#define SOL_KERNEL kernel\n%s%s", text, entry);
     mem_free(entry);
-    REQUIRE(!jit_build(&images, "-shared -fPIC -O1 -fopenmp -w", (const char *const[]){all}, 1,
+    REQUIRE(!jit_build(&jit_images, "-shared -fPIC -O1 -fopenmp -w", (const char *const[]){all}, 1,
                        false, &module, NULL));
     *out = jit_object(module, 0);
     return module;
@@ -193,7 +168,7 @@ static const char scale_text[] =
     "}\n";
 
 static uint64_t load_scale(void *d) {
-    const struct image *image;
+    const struct jit_image *image;
     uint64_t code = 0;
     struct jit_module *module = compile_kernel(scale_text, &image);
     if (!CHECK(!ve->load(d, image->data, image->size, "kernel_ve", &code)))

@@ -35,30 +35,6 @@ static _Thread_local struct {
 
 /* ---- The device's half ---- */
 
-/* A loader for jit_build that leaves the object as it is: only the worker can open it. */
-struct image {
-    char *data;
-    size_t size;
-};
-
-static void *open_image(const char *path) {
-    struct image *image = calloc(1, sizeof *image);
-    if (image && !os_read(path, &image->data, &image->size)) return image;
-    free(image);
-    return NULL;
-}
-
-static void *find_image(void *object, const char *symbol) {
-    (void)symbol;
-    return object;
-}
-
-static void close_image(void *object) {
-    struct image *image = object;
-    mem_free(image->data);
-    free(image);
-}
-
 /* In place of run/visible.c: SOL_VISIBLE_DEVICES is for the program that uses this library, which has counted by it already. */
 enum sol_status target_visible(const char *name, int n_devices, int number, int *out) {
     *out = number;
@@ -68,13 +44,11 @@ enum sol_status target_visible(const char *name, int n_devices, int number, int 
 
 /* The object has one function for the far device, and is loaded once: a second loading would have tables of its own. */
 static enum sol_status load_code(VEDAcontext c) {
-    static const struct jit_loader images = {
-        .open = open_image, .find = find_image, .close = close_image};
     const char *const text = veda_device_text;
     struct jit_module *module;
-    TRY(jit_build(&images, "-shared -fPIC -O2 -w -D_GNU_SOURCE -pthread -ldl", &text, 1, false,
+    TRY(jit_build(&jit_images, "-shared -fPIC -O2 -w -D_GNU_SOURCE -pthread -ldl", &text, 1, false,
                   &module, NULL));
-    const struct image *image = jit_object(module, 0);
+    const struct jit_image *image = jit_object(module, 0);
     enum sol_status status =
         far_target.load(c->far, image->data, image->size, "veda_entry", &c->code);
     jit_release(module);

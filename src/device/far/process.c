@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,48 +67,14 @@ static const struct jit_loader programs = {
 
 /* ---- Starting ---- */
 
-/* The worker leaves the host's terminal and process group: a SIGINT of the user is the host's. Handlers and masks are the default. */
-static int set_attributes(posix_spawnattr_t *attributes) {
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    sigdelset(&all, SIGKILL);
-    sigdelset(&all, SIGSTOP);
-    int error = posix_spawnattr_setsigmask(attributes, &none);
-    if (!error) error = posix_spawnattr_setsigdefault(attributes, &all);
-    short flags = POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-    return error ? error : posix_spawnattr_setflags(attributes, flags);
-}
-
-/* stderr stays the host's, for kernels that print. */
-static int set_files(posix_spawn_file_actions_t *actions, const int *fds) {
-    int error = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-    if (!error) error = posix_spawn_file_actions_addopen(actions, 1, "/dev/null", O_WRONLY, 0);
-    for (int i = FAR_FD_SOCKET; i < FAR_FD_END && !error; i++)
-        error = posix_spawn_file_actions_adddup2(actions, fds[i - FAR_FD_SOCKET], i);
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    if (!error) error = posix_spawn_file_actions_addclosefrom_np(actions, FAR_FD_END);
-#endif
-    return error;
-}
-
-/* Returns 0 or an error number. */
-static int spawn(const int *fds, pid_t *pid) {
-    char path[64], *argv[] = {(char[]){"sol-far"}, NULL};
+/* The worker leaves the host's terminal and process group: a SIGINT of the user is the host's. Its stderr stays the host's, for kernels
+ * that print. Returns 0 or an error number. */
+static int spawn(const int *fds, int *pid) {
+    char path[64];
+    int all[FAR_FD_END] = {OS_NULL, OS_NULL, OS_SAME};
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", FAR_FD_PROGRAM);
-    posix_spawnattr_t attributes;
-    posix_spawn_file_actions_t actions;
-    int error = posix_spawnattr_init(&attributes);
-    if (error) return error;
-    error = posix_spawn_file_actions_init(&actions);
-    if (!error) {
-        error = set_attributes(&attributes);
-        if (!error) error = set_files(&actions, fds);
-        if (!error) error = posix_spawn(pid, path, &actions, &attributes, argv, environ);
-        posix_spawn_file_actions_destroy(&actions);
-    }
-    posix_spawnattr_destroy(&attributes);
-    return error;
+    memcpy(all + FAR_FD_SOCKET, fds, sizeof *fds * (FAR_FD_END - FAR_FD_SOCKET));
+    return os_start(path, (const char *const[]){"sol-far", NULL}, all, FAR_FD_END, true, pid);
 }
 
 /* Tries again while the file is busy: another thread's fork may still have the descriptor by which it was written. */
