@@ -171,8 +171,8 @@ replay: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## which networks' kernels 
 zoo: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## all networks against PyTorch in float64; NETS=, QUICK=1, DETERMINISTIC=1
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(DETERMINISTIC),--deterministic) --json build/zoo$(if $(DETERMINISTIC),-deterministic).json
 	@$(PY) tools/numerics.py build/zoo.json build/zoo-deterministic.json
-zoo-far: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## the same for small images on a far device; NETS=, QUICK=1, DEVICE=far
-	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --device $(or $(DEVICE),far) --side 64 --batches 1,2 --json build/zoo-far.json
+zoo-far: $(VENV)/installed $(VENV)/models $(if $(ONNX),$(VENV)/peers,$(VENV)/zoo) ## the same for small images on a far device; NETS=, QUICK=1, DEVICE=far, ONNX=1
+	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(ONNX),--onnx) --device $(or $(DEVICE),far) --side 64 --batches 1,2 --json build/zoo-far.json
 zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1, DEVICE=far
 	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) $(if $(DEVICE),--device $(DEVICE)) --json build/zoo-train.json
 networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=

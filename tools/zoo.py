@@ -1,7 +1,7 @@
 """Runs the networks of bench/networks.py through sol.optimize and compares them with PyTorch in float64.
 
     zoo.py [NETWORK...] [--quick] [--deterministic] [--batches 1,2,3,7,16] [--json FILE] [--threads N]
-                          [--device NAME[:N]] [--side PIXELS]
+                          [--device NAME[:N]] [--side PIXELS] [--onnx]
 
 Each network is optimized once and called with each batch size, a channels_last input (images only) and a non-contiguous
 input. Networks for images are optimized once more for images of 192x160. A network passes if
@@ -12,7 +12,7 @@ input. Networks for images are optimized once more for images of 192x160. A netw
   - it ran in SOL; a network of networks.FALLBACK must fall back with a reason,
   - on a far device, a call copies its inputs and its outputs, and nothing else.
 With --side, images are of this size, or of the smallest that a network accepts, and those of 192x160 are left out: far devices
-that are only for tests are slow.
+that are only for tests are slow. With --onnx, each network is exported to ONNX with an open batch, and SOL reads the file.
 SOL_DISABLE and SOL's other environment variables apply. The last line is the number of networks that passed, "N/43".
 """
 
@@ -24,6 +24,7 @@ import importlib.metadata
 import json
 import os
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -141,7 +142,47 @@ def optimize(net, shape, hint):
     return fast, time.monotonic() - start
 
 
-def check_batches(check, batches):
+class FromOnnx:
+    """A network that SOL reads from an ONNX file, called with tensors."""
+
+    def __init__(self, net, hint):
+        import torch
+
+        import sol.onnx as sol
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "network.onnx"
+            batch = torch.export.Dim("batch")
+            torch.onnx.export(
+                *(net.model, net.inputs(2), path),
+                **{"dynamo": True, "verbose": False, "dynamic_shapes": ({0: batch},)},
+            )
+            start = time.monotonic()
+            self.network = sol.load(path, batch_size=hint)
+            self.seconds = time.monotonic() - start
+
+    def __call__(self, x):
+        import torch
+
+        return torch.from_numpy(self.network(x.numpy()))
+
+    def fallbacks(self):
+        """Not empty if the file is not compiled as a whole: partitions of a session are compiled for each shape, at a call."""
+        return {"a session": 1} if self.network.session else {}
+
+
+def optimize_onnx(net, _shape, hint):
+    fast = FromOnnx(net, hint)
+    return fast, fast.seconds
+
+
+def find_fallbacks(fast):
+    import sol.pytorch as sol
+
+    return fast.fallbacks() if isinstance(fast, FromOnnx) else dict(sol.fallbacks(fast))
+
+
+def check_batches(check, batches, optimize):
     """Optimizes a network once, and checks all batch sizes and memory formats.
 
     Returns (optimized module, seconds of optimize, number of kernels, number of kernels compiled after the first call).
@@ -194,10 +235,12 @@ def check_transfers(fast, x):
     """Returns what a call copies to and from a far device besides its inputs and outputs, as a list of texts."""
     import sol.pytorch as sol
 
-    if sol.fallbacks(fast) or sol.graphs(fast):
+    is_onnx = isinstance(fast, FromOnnx)
+    if find_fallbacks(fast) or (not is_onnx and sol.graphs(fast)):
         return []
     y = fast(x)
-    found = sol.profile(fast, x, runs=1).transfers
+    profile = fast.network.profile(x.numpy(), runs=1) if is_onnx else sol.profile(fast, x, runs=1)
+    found = profile.transfers
     expected = {"to_device": x.nbytes, "to_host": y.nbytes, "weights": 0}
     wrong = {name: found[name] for name, n in expected.items() if found[name] != n}
     return [f"copied {wrong} instead of {expected}"] if wrong else []
@@ -207,7 +250,7 @@ def choose_side(name, side):
     return max([side, *(n for prefix, n in SIDES.items() if name.startswith(prefix))])
 
 
-def run_network(name, batches, threads, deterministic, device=None, side=0):
+def run_network(name, batches, threads, deterministic, device=None, side=0, onnx=False):
     """In the child: checks one network. Returns its row; ``problems`` is empty if it passes."""
     import torch
 
@@ -225,9 +268,11 @@ def run_network(name, batches, threads, deterministic, device=None, side=0):
         net.shape = (net.shape[0], *[choose_side(name, side)] * 2)
     check = Check(net, deterministic)
     with torch.no_grad():
-        fast, seconds, kernels, late = check_batches(check, batches)
-        fallbacks = dict(sol.fallbacks(fast))
-        rectangle = None if side else check_rectangle(check)
+        fast, seconds, kernels, late = check_batches(
+            check, batches, optimize_onnx if onnx else optimize
+        )
+        fallbacks = find_fallbacks(fast)
+        rectangle = None if side or onnx else check_rectangle(check)
         differing = count_differing(fast, net.inputs(batches[0]), threads) if deterministic else 0
         copied = check_transfers(fast, net.inputs(1)) if device else []
     problems = (
@@ -236,11 +281,11 @@ def run_network(name, batches, threads, deterministic, device=None, side=0):
     problems += copied
     if check.worst["ratio"] > 1:
         problems.append(f"error at {check.worst['where']}")
-    if late:
+    if late and not (onnx and fallbacks):
         problems.append(f"{late} kernels compiled late")
     if net.native and (fallbacks or rectangle):
         problems.append("fell back: " + "; ".join({**fallbacks, **(rectangle or {})}))
-    if not net.native and not fallbacks:
+    if not net.native and not fallbacks and not onnx:
         problems.append("fell back without saying so")
     return {
         "name": name,
@@ -281,6 +326,7 @@ def parse():
     parser.add_argument(
         "--side", type=int, default=0, help="of images, instead of the networks' own"
     )
+    parser.add_argument("--onnx", action="store_true", help="export it, and let SOL read the file")
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -299,6 +345,7 @@ def main():
                     args.deterministic,
                     args.device,
                     args.side,
+                    args.onnx,
                 )
             )
         except Exception as error:
@@ -317,7 +364,7 @@ def main():
         argv = [__file__, "--one", name, "--batches", args.batches, "--threads", str(args.threads)]
         argv += ["--deterministic"] if args.deterministic else []
         argv += ["--device", args.device] if args.device else []
-        argv += ["--side", str(args.side)]
+        argv += ["--side", str(args.side), *(["--onnx"] if args.onnx else [])]
         rows.append({"network": name, **process.run_child(argv, args.timeout)})
         print_row(rows[-1])
     if args.json:
