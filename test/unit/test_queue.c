@@ -76,7 +76,9 @@ static bool good(enum sol_status status) {
 
 /* The queue waits for the one that used the buffer before. */
 static void take(int queue, struct buffer *b) {
-    if (b->queue != queue) good(sol_queue_wait(world.queue[queue], world.queue[b->queue]));
+    uint64_t event;
+    good(sol_queue_event(world.queue[b->queue], &event));
+    if (b->queue != queue) good(sol_queue_wait(world.queue[queue], world.queue[b->queue], event));
     b->queue = queue;
 }
 
