@@ -80,7 +80,8 @@ struct far_weights {
 struct far_call {
     const struct sol_program *program;
     const struct sol_weights *weights;
-    const struct far_params *packing; /* parameters that only this phase of prepack reads; NULL: a call */
+    const struct far_params
+        *packing; /* parameters that only this phase of prepack reads; NULL: a call */
     struct sol_queue *queue;
     struct binding *binding;
     const sol_ptr *input, *output;

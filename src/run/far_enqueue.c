@@ -96,8 +96,9 @@ enum sol_status sol_program_enqueue(const struct sol_program *p, struct sol_weig
                                     struct sol_queue *queue, const int64_t *symbols,
                                     const sol_ptr *inputs, const sol_ptr *outputs) {
     if (p->phase[BACKWARD].n)
-        return fail(SOL_EUNSUPPORTED, "a network with a backward part is enqueued by "
-                                      "sol_program_enqueue_forward and sol_program_enqueue_backward");
+        return fail(SOL_EUNSUPPORTED,
+                    "a network with a backward part is enqueued by "
+                    "sol_program_enqueue_forward and sol_program_enqueue_backward");
     return sol_program_enqueue_forward(p, weights, queue, symbols, inputs, outputs, 0);
 }
 

@@ -22,8 +22,7 @@ static size_t param_size(const struct sol_port *port) {
 static void note_params(const struct step_list *list, size_t *offset, size_t value) {
     for (int i = 0; i < list->n; i++)
         for (int k = 0; k < list->at[i].n_ptr; k++)
-            if (list->at[i].ptr[k].kind == BUFFER_PARAM)
-                offset[list->at[i].ptr[k].index] = value;
+            if (list->at[i].ptr[k].kind == BUFFER_PARAM) offset[list->at[i].ptr[k].index] = value;
 }
 
 /* Fills in the offsets of the parameters that a phase of prepack reads and no call, or (CALLS) that calls read; returns the
@@ -125,8 +124,7 @@ enum sol_status far_alloc_weights(struct sol_weights *w) {
 
 static enum sol_status pack_params(struct far_call *c, enum phase phase) {
     const struct sol_weights *w = c->weights;
-    if (phase == PREPACK)
-        TRY(copy_params(w, c->queue, &w->far->params, TRANSFER_TO_DEVICE, false));
+    if (phase == PREPACK) TRY(copy_params(w, c->queue, &w->far->params, TRANSFER_TO_DEVICE, false));
     TRY(copy_params(w, c->queue, c->packing, TRANSFER_TO_DEVICE, false));
     return binding_walk(c->binding, 0, far_run_step, c);
 }
@@ -137,8 +135,8 @@ static enum sol_status pack_on(struct far_call *c, enum phase phase, struct far_
                  size = arena + place_params(c->program, phase, packing->offset);
     if (size) TRY(queue_alloc(c->queue, size, &c->arena));
     packing->at = c->arena + arena;
-    const enum sol_status packed = pack_params(c, phase),
-                          freed = queue_dealloc(c->queue, c->arena), waited = queue_wait(c->queue);
+    const enum sol_status packed = pack_params(c, phase), freed = queue_dealloc(c->queue, c->arena),
+                          waited = queue_wait(c->queue);
     return packed ? packed : freed ? freed : waited;
 }
 
