@@ -45,8 +45,9 @@ SOL_API SOL_CHECKED enum sol_status sol_queue_wait(struct sol_queue *queue, stru
  * had so many operations. */
 SOL_API SOL_CHECKED enum sol_status sol_queue_sync_event(struct sol_queue *queue, uint64_t event);
 /* Calls function(user) on a thread of the host, as an operation of the queue: behind those before it, in front of those behind it. It finds
- * results of copies in the host's memory, and may write what later operations copy. It must not use queues or programs, and
- * delays copies of other queues; it is not called if an operation before it has failed and was noticed. */
+ * the results of copies in the host's memory, and may write what later operations copy. It must not use queues or programs of the
+ * device, and should be short, as other queues may wait for it, too. It is not called if the device fails before. A function that sets a
+ * flag tells, without waiting, that the operations before it are done. */
 SOL_API SOL_CHECKED enum sol_status sol_queue_call(struct sol_queue *queue,
                                                    void (*function)(void *user), void *user);
 /* Waits for all operations and frees the queue, but no memory that was allocated. NULL is fine. */
@@ -70,9 +71,10 @@ SOL_API SOL_CHECKED enum sol_status sol_copy_on_device(struct sol_queue *queue, 
  * until it is done. EINVAL if the program is of another device, or an input or output is not in the device's memory.
  *
  * Parameters that the program updates (`is_updated`) are on the device: sol_weights_new copies them there, enqueued calls read and write
- * them there, and the host's memory of them stays as it is until sol_weights_sync. So calls may update them without traffic;
- * sol_program_run and sol_program_forward, which begin with the host's values, come before enqueued calls or after a
- * sol_weights_sync. After a call has failed, their values on the device are unspecified. On the host's own devices there is one memory. */
+ * them there, and the host's memory of them stays as it is until sol_weights_sync. So calls update them without traffic. All functions
+ * that use the host's values, sol_weights_update, sol_program_run, sol_program_forward and sol_program_backward, copy them to the device
+ * again: call sol_weights_sync before. After a call has failed, the values on the device are unspecified. On the host's own devices
+ * there is one memory, and no difference. */
 SOL_API SOL_CHECKED enum sol_status sol_program_enqueue(
     const struct sol_program *program, struct sol_weights *weights, struct sol_queue *queue,
     const int64_t *symbols, const sol_ptr *inputs, const sol_ptr *outputs);

@@ -172,6 +172,40 @@ static void test_gate(void) {
     sol_queue_free(other);
 }
 
+static void be_late(void *user) {
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    *(int32_t *)user = 7;
+}
+
+/* What one queue does late on one stream of the device, another queue finds done on the other one: a chain a -> b -> c, of which one
+ * queue computes a, on the host, and c, on the device; the other one b and the result. */
+static void test_order(void) {
+    enum { N = 1 << 20 };
+    static int32_t from[N], to[N];
+    struct sol_queue *q = new_queue(), *other = new_queue();
+    const sol_ptr a = alloc(q, N * 4), b = alloc(q, N * 4), c = alloc(q, N * 4);
+    uint64_t event;
+    from[0] = from[N - 1] = 0;
+    good(sol_queue_call(q, be_late, &from[N - 1]));
+    good(sol_copy_to_device(q, a, from, sizeof from));
+    good(sol_queue_event(q, &event));
+    good(sol_queue_wait(other, q, event));
+    good(sol_copy_on_device(other, b, a, sizeof from));
+    good(sol_queue_event(other, &event));
+    good(sol_queue_wait(q, other, event));
+    for (int i = 0; i < 20; i++) good(sol_copy_on_device(q, c, b, sizeof from));
+    good(sol_queue_event(q, &event));
+    good(sol_queue_wait(other, q, event));
+    good(sol_copy_to_host(other, to, c, sizeof to));
+    good(sol_queue_sync(other));
+    CHECK(to[N - 1] == 7);
+    good(sol_free(other, a));
+    good(sol_free(other, b));
+    good(sol_free(other, c));
+    sol_queue_free(q);
+    sol_queue_free(other);
+}
+
 /* One thread waits for events while another one adds operations. */
 struct pipe {
     struct sol_queue *queue;
@@ -431,6 +465,7 @@ static void test_device(const struct device *d) {
     test_numbers();
     test_many();
     if (d == &device_far) test_gate();
+    test_order();
     test_threads();
     test_functions();
     test_update();

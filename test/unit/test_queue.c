@@ -1,6 +1,6 @@
 /*
  * Queues: random operations on four queues against a sequential model, bad pointers, and failures of the device. On device `far`, and on
- * the host.
+ * the host; random ones also on `ve` if it can be used.
  */
 #include "check.h"
 #include "device/device.h"
@@ -447,6 +447,9 @@ int main(int argc, char **argv) {
         return check_done();
     }
     test_random("far", n);
+    setenv("SOL_FAR", "latency=100", 1); /* the streams are apart */
+    test_random("far", n / 20);
+    if (!device_unavailable_reason(&device_ve)) test_random("ve", n / 10);
     setenv("SOL_FAR", "latency=0,memory=3", 1);
     test_memory(8, true);     /* 0.5 MiB */
     test_memory(300, true);   /* 19 MiB, if the batch is not divided */
