@@ -193,7 +193,8 @@ static void test_order(void) {
     good(sol_copy_on_device(other, b, a, sizeof from));
     good(sol_queue_event(other, &event));
     good(sol_queue_wait(q, other, event));
-    for (int i = 0; i < 20; i++) good(sol_copy_on_device(q, c, b, sizeof from));
+    for (int i = 0; i < 20; i++) good(sol_copy_on_device(q, a, b, sizeof from));
+    good(sol_copy_on_device(q, c, b, sizeof from));
     good(sol_queue_event(q, &event));
     good(sol_queue_wait(other, q, event));
     good(sol_copy_to_host(other, to, c, sizeof to));
