@@ -34,7 +34,8 @@ SOL_API SOL_CHECKED enum sol_status sol_queue_new(const char *device, int number
 SOL_API SOL_CHECKED enum sol_status sol_queue_sync(struct sol_queue *queue);
 
 /* An event stands for the operations of a queue so far: it is their number. sol_alloc, sol_free and sol_queue_wait are operations, too, and
- * what was refused, or has no bytes, is none. *out: the number of the last one; 0: there was none. */
+ * what was refused, or has no bytes, is none. *out: the number of the last one; 0: there was none. Each event costs some memory until the
+ * host has waited for it or a later one; if there are 256, the function waits for the oldest. */
 SOL_API SOL_CHECKED enum sol_status sol_queue_event(struct sol_queue *queue, uint64_t *out);
 /* Lets later operations of the queue wait for those that `other`, a queue of the same device, has up to this event. It does not wait
  * itself. EINVAL if `other` has not had so many operations. */

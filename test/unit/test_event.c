@@ -247,6 +247,25 @@ static void test_threads(void) {
     sol_queue_free(pipe.queue);
 }
 
+/* A copy of device 1 fails. The wait for its event says so, and from then on all functions do. */
+static void test_failure(void) {
+    static char data[1 << 15];
+    struct sol_queue *q = NULL;
+    uint64_t event = 0;
+    sol_ptr at = 0;
+    setenv("SOL_FAR", "latency=0,fail=copy:2", 1);
+    good(sol_queue_new("far", 1, &q));
+    setenv("SOL_FAR", "latency=0", 1);
+    at = alloc(q, sizeof data);
+    for (int i = 0; i < 3; i++) good(sol_copy_to_device(q, at, data, sizeof data));
+    good(sol_queue_event(q, &event));
+    for (int i = 0; i < 2; i++)
+        CHECK(says(sol_queue_sync_event(q, event), SOL_EDEVICE, "SOL_FAR lets this copy fail"));
+    CHECK(says(sol_queue_event(q, &event), SOL_EDEVICE, "SOL_FAR lets this copy fail"));
+    CHECK(says(sol_queue_sync(q), SOL_EDEVICE, "SOL_FAR lets this copy fail"));
+    sol_queue_free(q);
+}
+
 /* ---- Functions of the host ---- */
 
 static void add_one(void *user) { ++*(int32_t *)user; }
@@ -472,6 +491,7 @@ static void test_device(const struct device *d) {
     test_update();
     test_backward();
     if (d == &device_far) test_memory();
+    if (d == &device_far) test_failure();
 }
 
 int main(void) {
