@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 30000
+CORE_LINES = 30200
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -57,14 +57,14 @@ FOLDERS = {
     "src/pass": 1970,
     "src/plan": 2690,
     "src/report": 400,
-    "src/run": 4800,
+    "src/run": 5100,
     "test/deploy": 1660,
     "test/fault": 180,
     "test/fuzz": 220,
     "test/onnx": 4700,
     "test/op": 5640,
     "test/torch": 11170,
-    "test/unit": 12700,
+    "test/unit": 13000,
     "test/veda": 1810,
     "tools": 2460,
 }

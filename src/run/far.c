@@ -1,8 +1,7 @@
 /*
- * What lives on a far device longer than a call: the open devices, the code and constants of programs, the memory of weights.
+ * What lives on a far device longer than a call: the open devices, the code and constants of programs. far_weights.c: weights.
  *
  *   far_attach (at compile time) -> first weights: far_load opens the device, loads kernels, copies constants
- *   sol_weights_new -> alloc_weights: copies the parameters that steps read, and has memory for packed ones -> far_pack fills it
  *
  * Invariant: a program is loaded at most once, into one device. All that it has there is freed with it.
  */
@@ -188,87 +187,6 @@ size_t far_port_size(const struct sol_program *p, bool is_output, int i, const i
     return size;
 }
 
-/* Parameters have known sizes. */
-static size_t param_size(const struct sol_port *port) {
-    size_t size = (size_t)size_element(port->dtype);
-    for (int d = 0; d < port->rank; d++) size *= (size_t)port->dim[d];
-    return size;
-}
-
-/* ---- Weights ---- */
-
-/* Sets the offsets of the parameters that steps of the list read to 0. */
-static void note_params(const struct step_list *list, size_t *offset) {
-    for (int i = 0; i < list->n; i++)
-        for (int k = 0; k < list->at[i].n_ptr; k++)
-            if (list->at[i].ptr[k].kind == BUFFER_PARAM) offset[list->at[i].ptr[k].index] = 0;
-}
-
-/* Fills in the offsets of the parameters on the device; returns the bytes of all. */
-static size_t place_params(const struct sol_program *p, size_t *offset) {
-    size_t size = 0;
-    for (int i = 0; i < p->n_params; i++) offset[i] = SIZE_MAX;
-    for (int phase = 0; phase < N_PHASES; phase++) note_params(&p->phase[phase], offset);
-    for (int i = 0; i < p->n_params; i++) {
-        if (offset[i] == SIZE_MAX) continue;
-        offset[i] = size;
-        size += (size_t)round_up((int64_t)param_size(&p->param[i]), 64);
-    }
-    return size;
-}
-
-enum sol_status far_copy_params(const struct sol_weights *w, struct sol_queue *q,
-                                enum transfer_kind kind, bool only_updated) {
-    const struct sol_program *p = w->program;
-    for (int i = 0; i < p->n_params; i++) {
-        const size_t offset = w->far->param_offset[i];
-        if (offset == SIZE_MAX || (only_updated && !p->param[i].is_updated)) continue;
-        const sol_ptr at = w->far->params + offset;
-        const struct transfer transfer = {.kind = kind,
-                                          .to = kind == TRANSFER_TO_DEVICE ? at : 0,
-                                          .from = kind == TRANSFER_TO_DEVICE ? 0 : at,
-                                          .host = (void *)(uintptr_t)w->param[i],
-                                          .size = param_size(&p->param[i])};
-        TRY(far_copy(p, q, &transfer, only_updated));
-    }
-    return SOL_OK;
-}
-
-static enum sol_status alloc_on_device(struct sol_weights *w, struct sol_queue *q) {
-    const struct sol_program *p = w->program;
-    const size_t packed = weights_place(p, w->packed.offset),
-                 params = place_params(p, w->far->param_offset);
-    if (packed) TRY(queue_alloc(q, packed, &w->far->packed));
-    return params ? queue_alloc(q, params, &w->far->params) : SOL_OK;
-}
-
-static void free_weights(struct sol_weights *w) {
-    struct sol_queue *q = NULL;
-    if (!w->far) return;
-    enum sol_status status = queue_take(w->program->far->device, &q);
-    if (!status) status = queue_dealloc(q, w->far->packed);
-    if (!status) status = queue_dealloc(q, w->far->params);
-    if (q) queue_put_back(q);
-    mem_free(w->far);
-    w->far = NULL;
-}
-
-static enum sol_status alloc_weights(struct sol_weights *w) {
-    struct sol_program *p = (struct sol_program *)(uintptr_t)w->program;
-    struct sol_queue *q;
-    TRY(far_load(p));
-    w->far = mem_alloc(sizeof *w->far + (size_t)p->n_params * sizeof(size_t), 16);
-    if (!w->far) return fail(SOL_ENOMEM, "no memory for weights");
-    w->far->param_offset = (size_t *)(void *)(w->far + 1);
-    enum sol_status status = queue_take(p->far->device, &q);
-    if (!status) {
-        status = alloc_on_device(w, q);
-        queue_put_back(q);
-    }
-    if (status) free_weights(w);
-    return status;
-}
-
 /* ---- Attaching ---- */
 
 static void free_saved(const struct sol_program *p, const void *saved) {
@@ -284,9 +202,9 @@ static void count(const struct sol_program *p, struct sol_transfers *out) {
 }
 
 static const struct runner runner = {.run = far_run,
-                                     .alloc = alloc_weights,
+                                     .alloc = far_alloc_weights,
                                      .pack = far_pack,
-                                     .free = free_weights,
+                                     .free = far_free_weights,
                                      .release = unload,
                                      .free_saved = free_saved,
                                      .count = count};

@@ -1,15 +1,17 @@
 /*
  * Far devices at run time: devices that are open, and what programs and weights have there.
  *
- *   program, weights -> far.c: an open device, code and constants in it, memory of weights
- *   request          -> far_call.c: copies of inputs -> a launch per step -> copies of outputs
- *   both             -> queue.c: one order of commands -> struct target (target.h)
+ *   program -> far.c: an open device, code and constants in it
+ *   weights -> far_weights.c: memory of parameters, packed ones too
+ *   request -> far_call.c: copies of inputs -> a launch per step -> copies of outputs; far_enqueue.c: with memory of the device
+ *   all     -> queue.c: one order of commands -> struct target (target.h)
  *
  * Invariant: whoever uses a device holds a reference to it (far_open); the last one closes it.
  */
 #ifndef SOL_RUN_FAR_H
 #define SOL_RUN_FAR_H
 
+#include "run/bind.h"
 #include "run/request.h"
 #include "run/target.h"
 
@@ -61,10 +63,30 @@ struct far_program {
     } counts; /* of struct sol_transfers */
 };
 
-/* The part of weights that only far devices need: copies of the parameters that steps read, and the packed ones. */
+/* Copies of parameters on the device. */
+struct far_params {
+    sol_ptr at;
+    size_t *offset; /* by parameter; SIZE_MAX: it is not there */
+};
+
+/* The part of weights that only far devices need: the packed parameters, and those that steps of calls read or write. Those that
+ * only steps of prepack read are there while these run. */
 struct far_weights {
-    sol_ptr packed, params;
-    size_t *param_offset; /* by parameter; SIZE_MAX: no step reads it */
+    sol_ptr packed;
+    struct far_params params;
+};
+
+/* Addresses of all buffers of one call, on the device. */
+struct far_call {
+    const struct sol_program *program;
+    const struct sol_weights *weights;
+    const struct far_params
+        *packing; /* parameters that only this phase of prepack reads; NULL: a call */
+    struct sol_queue *queue;
+    struct binding *binding;
+    const sol_ptr *input, *output;
+    sol_ptr arena, saved;
+    double *seconds; /* by step; NULL: not measured */
 };
 
 /* host_target.c: the host's own memory, for queues on its devices. */
@@ -86,9 +108,18 @@ size_t far_port_size(const struct sol_program *program, bool is_output, int i,
 /* Adds a copy of the program to the queue, and counts it. is_call: of a call; else of weights or constants. */
 enum sol_status far_copy(const struct sol_program *program, struct sol_queue *queue,
                          const struct transfer *transfer, bool is_call);
-/* Copies the parameters that steps read, or only those that calls update, to the device or back. */
-enum sol_status far_copy_params(const struct sol_weights *weights, struct sol_queue *queue,
-                                enum transfer_kind kind, bool only_updated);
+
+/* ---- far_weights.c ---- */
+
+enum sol_status far_alloc_weights(struct sol_weights *weights);
+void far_free_weights(struct sol_weights *weights);
+/* Copies parameters to the device, and runs a phase of prepack there. */
+enum sol_status far_pack(const struct sol_weights *weights, enum phase phase);
+/* Where a step finds parameter `i`. packing: as in struct far_call. */
+sol_ptr far_param(const struct far_weights *weights, const struct far_params *packing, int i);
+/* Copies the parameters that calls update, to the device or back. */
+enum sol_status far_copy_updated(const struct sol_weights *weights, struct sol_queue *queue,
+                                 enum transfer_kind kind);
 
 /* ---- far_saved.c ---- */
 
@@ -104,7 +135,13 @@ void far_saved_drop(struct far_device *device);
 
 /* Runs a request with the host's memory; returns when it is done. seconds: as exec_run. */
 enum sol_status far_run(const struct request *request, double *seconds);
-enum sol_status far_pack(const struct sol_weights *weights, enum phase phase);
+/* The binding_visit of a struct far_call: adds the launches of a step to the queue. */
+enum sol_status far_run_step(void *call, int i, const struct micro_batch *micro_batch);
+
+/* ---- far_enqueue.c ---- */
+
+/* EINVAL if the program is not of the queue's device. */
+enum sol_status far_check_program(const struct sol_program *program, const struct sol_queue *queue);
 
 /* ---- queue.c ---- */
 
@@ -119,25 +156,35 @@ void queue_close(struct sol_queue *queue);
 /* SOL_OK, or the failure of the queue. */
 enum sol_status queue_check(const struct sol_queue *queue);
 struct lock *queue_lock(struct sol_queue *queue);
-/* Later operations of the queue wait for those that `other`, of the same device, has so far. */
-enum sol_status queue_order(struct sol_queue *queue, struct sol_queue *other);
 /* Adds a command behind those that the queue has so far. */
 enum sol_status queue_launch(struct sol_queue *queue, const struct launch *launch);
 enum sol_status queue_copy(struct sol_queue *queue, const struct transfer *transfer);
 enum sol_status queue_alloc(struct sol_queue *queue, size_t size, sol_ptr *out);
 enum sol_status queue_dealloc(struct sol_queue *queue, sol_ptr at);
-enum sol_status queue_wait(struct sol_queue *queue);
 /* Memory of at least `size` bytes that the queue's calls use one after the other. */
 enum sol_status queue_arena(struct sol_queue *queue, size_t size, sol_ptr *out);
 sol_ptr queue_error_words(const struct sol_queue *queue);
 /* The next queue_wait reads the error words. */
 void queue_may_fail(struct sol_queue *queue);
-/* Keeps the weights until the queue's commands so far are done. */
+/* Keeps the weights until the operation that is being added is done. */
 enum sol_status queue_keep(struct sol_queue *queue, struct sol_weights *weights);
 /* Room for n pointers of a launch; NULL: out of memory. */
 sol_ptr *queue_pointers(struct sol_queue *queue, int n);
 /* Frees the queues that no call uses. */
 void queue_drop_idle(struct far_device *device);
+
+/* ---- event.c ---- */
+
+/* Waits for all commands. The first failure of any of them. */
+enum sol_status queue_wait(struct sol_queue *queue);
+/* Counts an operation of the user's if it was added; returns `added`. */
+enum sol_status queue_count(struct sol_queue *queue, enum sol_status added);
+/* The number of the last operation, which can be waited for from now on. */
+enum sol_status queue_record(struct sol_queue *queue, uint64_t *out);
+/* Later operations of the queue wait for those that `other`, of the same device, has up to this event. */
+enum sol_status queue_order(struct sol_queue *queue, struct sol_queue *other, uint64_t event);
+/* Takes the lock itself, without which the others are called. */
+enum sol_status queue_wait_event(struct sol_queue *queue, uint64_t event);
 
 /* ---- buffer.c ---- */
 

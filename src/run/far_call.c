@@ -1,9 +1,9 @@
 /*
  * Calls of a far device: a launch for each step, in one queue.
  *
- *   sol_program_run -> far_run: copies inputs -> run_step for each step -> copies outputs -> waits
- *   sol_weights_new -> far_pack: copies parameters -> run_step for each step
- *   sol_program_enqueue: run_step for each step, with memory of the device
+ *   sol_program_run -> far_run: copies inputs -> far_run_step for each step -> copies outputs -> waits
+ *   sol_weights_new -> far_pack: copies parameters -> far_run_step for each step
+ *   sol_program_enqueue: far_run_step for each step, with memory of the device
  *
  * The memory of a call, for intermediate values, inputs and outputs, is the queue's, as its calls run one after the other. What a forward
  * call saves for a backward call stays on the device: the caller's memory only names it.
@@ -14,23 +14,12 @@
 
 #include <string.h>
 
-/* Addresses of all buffers of one call, on the device. */
-struct far_call {
-    const struct sol_program *program;
-    const struct sol_weights *weights;
-    struct sol_queue *queue;
-    struct binding *binding;
-    const sol_ptr *input, *output;
-    sol_ptr arena, saved;
-    double *seconds; /* by step; NULL: not measured */
-};
-
 static sol_ptr resolve(const struct far_call *c, const struct buffer_ref *ref) {
     const struct far_weights *w = c->weights->far;
     switch (ref->kind) {
     case BUFFER_INPUT: return c->input[ref->index];
     case BUFFER_OUTPUT: return c->output[ref->index];
-    case BUFFER_PARAM: return w->params + w->param_offset[ref->index];
+    case BUFFER_PARAM: return far_param(w, c->packing, ref->index);
     case BUFFER_PACKED: return w->packed + c->weights->packed.offset[ref->index];
     case BUFFER_ARENA: return c->arena;
     case BUFFER_SAVED: return c->saved;
@@ -152,7 +141,7 @@ static enum sol_status call_host(struct far_call *c, int i, const struct micro_b
     return status;
 }
 
-static enum sol_status run_step(void *user, int i, const struct micro_batch *micro_batch) {
+enum sol_status far_run_step(void *user, int i, const struct micro_batch *micro_batch) {
     struct far_call *c = user;
     const struct step *step = c->binding->step[i];
     const double start = c->seconds ? os_now() : 0;
@@ -163,27 +152,6 @@ static enum sol_status run_step(void *user, int i, const struct micro_batch *mic
     TRY(queue_wait(c->queue));
     c->seconds[i] += os_now() - start;
     return SOL_OK;
-}
-
-/* ---- Packing ---- */
-
-static enum sol_status pack_on(struct far_call *c, enum phase phase) {
-    if (phase == PREPACK) TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_DEVICE, false));
-    TRY(queue_arena(c->queue, c->binding->arena_size, &c->arena));
-    TRY(binding_walk(c->binding, 0, run_step, c));
-    return queue_wait(c->queue);
-}
-
-enum sol_status far_pack(const struct sol_weights *w, enum phase phase) {
-    struct far_call c = {.program = w->program, .weights = w};
-    TRY(binding_new(w->program, phase, NULL, &c.binding));
-    enum sol_status status = queue_take(w->program->far->device, &c.queue);
-    if (!status) {
-        status = pack_on(&c, phase);
-        queue_put_back(c.queue);
-    }
-    binding_free(c.binding);
-    return status;
 }
 
 /* ---- Calls with the host's memory ---- */
@@ -252,11 +220,11 @@ static enum sol_status run_staged(struct far_call *c, const struct request *r, s
     for (int i = 0; i < p->n_outputs; i++) s->output[i] += base;
     for (int i = 0; i < p->n_inputs; i++) TRY(copy_input(c, r, s, i));
     for (int i = 0; i < p->n_outputs; i++) TRY(copy_output(c, r, s, i, true));
-    TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_DEVICE, true));
-    TRY(binding_walk(c->binding, 0, run_step, c));
+    TRY(far_copy_updated(c->weights, c->queue, TRANSFER_TO_DEVICE));
+    TRY(binding_walk(c->binding, 0, far_run_step, c));
     TRY(queue_wait(c->queue)); /* if it failed, outputs and parameters stay as they are */
     for (int i = 0; i < p->n_outputs; i++) TRY(copy_output(c, r, s, i, false));
-    if (r->phase == FORWARD) TRY(far_copy_params(c->weights, c->queue, TRANSFER_TO_HOST, true));
+    if (r->phase == FORWARD) TRY(far_copy_updated(c->weights, c->queue, TRANSFER_TO_HOST));
     return queue_wait(c->queue);
 }
 
@@ -304,68 +272,6 @@ enum sol_status far_run(const struct request *r, double *seconds) {
         if (status == SOL_ENOMEM) status = stage_divided(&c, r);
         queue_put_back(c.queue);
     }
-    program_give_back(p, c.binding, NULL);
-    return status;
-}
-
-/* ---- Calls with the device's memory ---- */
-
-static enum sol_status check_port(const struct far_call *c, bool is_output, int i, sol_ptr at) {
-    const struct sol_port *port = is_output ? &c->program->output[i] : &c->program->input[i];
-    const size_t size = far_port_size(c->program, is_output, i, c->binding->symbol);
-    if (!size) return SOL_OK;
-    enum sol_status status = buffers_check(&queue_device(c->queue)->buffers, port->name, at, size);
-    if (status) fail_prefix(is_output ? "output " : "input ");
-    return status;
-}
-
-static enum sol_status check_ports(const struct far_call *c) {
-    for (int i = 0; i < c->program->n_inputs; i++) TRY(check_port(c, false, i, c->input[i]));
-    for (int i = 0; i < c->program->n_outputs; i++) TRY(check_port(c, true, i, c->output[i]));
-    return SOL_OK;
-}
-
-static enum sol_status enqueue(struct far_call *c, struct sol_weights *weights) {
-    TRY(queue_keep(c->queue, weights));
-    TRY(queue_arena(c->queue, c->binding->arena_size, &c->arena));
-    return binding_walk(c->binding, 0, run_step, c);
-}
-
-/* A program of the host runs at once. */
-static enum sol_status run_on_queue(const struct far_call *c, const int64_t *symbols) {
-    const int n_in = c->program->n_inputs, n_out = c->program->n_outputs;
-    void **at = mem_alloc(sizeof *at * (size_t)(n_in + n_out + 1), 16);
-    if (!at) return fail(SOL_ENOMEM, "no memory for a call");
-    for (int i = 0; i < n_in; i++) at[i] = (void *)(uintptr_t)c->input[i];
-    for (int i = 0; i < n_out; i++) at[n_in + i] = (void *)(uintptr_t)c->output[i];
-    enum sol_status status =
-        sol_program_run(c->program, c->weights, symbols, (const void *const *)at, at + n_in);
-    mem_free(at);
-    return status;
-}
-
-static enum sol_status check_enqueue(const struct sol_program *p, const struct sol_queue *q) {
-    const struct far_device *d = queue_device(q);
-    if (p->phase[BACKWARD].n)
-        return fail(SOL_EUNSUPPORTED, "a network with a backward part cannot be enqueued yet");
-    if (p->far ? p->far->device == d : d->target == &host_target) return SOL_OK;
-    return fail(SOL_EINVAL, "the program was not compiled for the queue's device, %s %d",
-                d->target->name, d->number);
-}
-
-enum sol_status sol_program_enqueue(const struct sol_program *program, struct sol_weights *weights,
-                                    struct sol_queue *queue, const int64_t *symbols,
-                                    const sol_ptr *inputs, const sol_ptr *outputs) {
-    struct sol_program *p = (struct sol_program *)(uintptr_t)program;
-    struct far_call c = {
-        .program = p, .weights = weights, .queue = queue, .input = inputs, .output = outputs};
-    TRY(check_enqueue(p, queue));
-    TRY(request_check_symbols(p, symbols));
-    TRY(program_acquire(p, FORWARD, symbols, 0, &c.binding, NULL));
-    enum sol_status status = check_ports(&c);
-    lock_acquire(queue_lock(queue));
-    if (!status) status = p->far ? enqueue(&c, weights) : run_on_queue(&c, symbols);
-    lock_release(queue_lock(queue));
     program_give_back(p, c.binding, NULL);
     return status;
 }

@@ -20,7 +20,6 @@ void pack_add(struct pack *p, const struct transfer *t) {
     p->ptr[1 + p->n] = up ? t->to : t->from;
     p->size[p->n] = (int64_t)t->size;
     p->host[p->n++] = t->host;
-    if (up) memcpy(p->data + p->used, t->host, t->size);
     p->used += t->size;
 }
 
@@ -43,9 +42,18 @@ struct launch pack_launch(const struct pack *p) {
                            .arg = p->size};
 }
 
-void pack_finish(struct pack *p) {
-    const char *at = p->data;
-    for (int i = 0; i < p->n && p->kind == TRANSFER_TO_HOST; at += p->size[i++])
-        memcpy(p->host[i], at, (size_t)p->size[i]);
-    p->n = 0, p->used = 0, p->event = 0;
+/* On the host: between the caller's memory and the pack. */
+static void move_pieces(void *pack) {
+    const struct pack *p = pack;
+    char *at = p->data;
+    for (int i = 0; i < p->n; at += p->size[i++])
+        if (p->kind == TRANSFER_TO_DEVICE) memcpy(at, p->host[i], (size_t)p->size[i]);
+        else memcpy(p->host[i], at, (size_t)p->size[i]);
 }
+
+struct launch pack_host_launch(struct pack *p) {
+    return (struct launch){
+        .kind = LAUNCH_HOST, .name = "small copies", .function = move_pieces, .user = p};
+}
+
+void pack_clear(struct pack *p) { p->n = 0, p->used = 0, p->event = 0; }

@@ -15,6 +15,15 @@
 
 enum sol_status sol_queue_sync(struct sol_queue *q) { LOCKED(q, queue_wait(q)); }
 
+enum sol_status sol_queue_event(struct sol_queue *q, uint64_t *out) {
+    *out = 0;
+    LOCKED(q, queue_record(q, out));
+}
+
+enum sol_status sol_queue_sync_event(struct sol_queue *q, uint64_t event) {
+    return queue_wait_event(q, event);
+}
+
 void sol_queue_free(struct sol_queue *q) {
     if (!q) return;
     const enum sol_status status = queue_wait(q);
@@ -23,17 +32,24 @@ void sol_queue_free(struct sol_queue *q) {
 }
 
 /* Locks one after the other: a queue's commands so far stay what they are. */
-enum sol_status sol_queue_wait(struct sol_queue *q, struct sol_queue *other) {
+enum sol_status sol_queue_wait(struct sol_queue *q, struct sol_queue *other, uint64_t event) {
     if (queue_device(q) != queue_device(other))
         return fail(SOL_EINVAL, "queues of two devices cannot wait for each other");
-    if (q == other) return SOL_OK;
+    if (q == other) LOCKED(q, queue_count(q, queue_order(q, q, event)));
     struct sol_queue *first = q < other ? q : other, *second = q < other ? other : q;
     lock_acquire(queue_lock(first));
     lock_acquire(queue_lock(second));
-    const enum sol_status status = queue_order(q, other);
+    const enum sol_status status = queue_count(q, queue_order(q, other, event));
     lock_release(queue_lock(second));
     lock_release(queue_lock(first));
     return status;
+}
+
+enum sol_status sol_queue_call(struct sol_queue *q, void (*function)(void *user), void *user) {
+    const struct launch call = {
+        .kind = LAUNCH_HOST, .name = "a function of the host", .function = function, .user = user};
+    if (!function) return fail(SOL_EINVAL, "a call of the host: the function is NULL");
+    LOCKED(q, queue_count(q, queue_launch(q, &call)));
 }
 
 /* ---- Memory ---- */
@@ -47,7 +63,7 @@ static enum sol_status alloc(struct sol_queue *q, size_t size, sol_ptr *out) {
 
 enum sol_status sol_alloc(struct sol_queue *q, size_t size, sol_ptr *out) {
     *out = 0;
-    LOCKED(q, alloc(q, size, out));
+    LOCKED(q, queue_count(q, alloc(q, size, out)));
 }
 
 static enum sol_status free_buffer(struct sol_queue *q, sol_ptr at) {
@@ -60,7 +76,7 @@ static enum sol_status free_buffer(struct sol_queue *q, sol_ptr at) {
 
 enum sol_status sol_free(struct sol_queue *q, sol_ptr at) {
     if (!at) return SOL_OK;
-    LOCKED(q, free_buffer(q, at));
+    LOCKED(q, queue_count(q, free_buffer(q, at)));
 }
 
 /* ---- Copies ---- */
@@ -72,7 +88,7 @@ static enum sol_status copy(struct sol_queue *q, const char *what, const struct 
     if (to) TRY(buffers_check(buffers, what, t->to, t->size));
     if (from) TRY(buffers_check(buffers, what, t->from, t->size));
     if ((!to || !from) && !t->host) return fail(SOL_EINVAL, "%s: the host's pointer is NULL", what);
-    LOCKED(q, queue_copy(q, t));
+    LOCKED(q, queue_count(q, queue_copy(q, t)));
 }
 
 enum sol_status sol_copy_to_device(struct sol_queue *q, sol_ptr to, const void *from, size_t size) {

@@ -5,8 +5,7 @@
  *
  * All functions may be called from any thread. A stream computes its commands in the order in which they were submitted; two
  * streams overlap. The functions that submit commands return at once: they never wait for a command. A target that is not asynchronous
- * may compute the command in the call instead. Each command of a stream has a number, its event: 1, 2, 3, .. A target with one stream may
- * leave `*event` as it is, as nobody waits for a single one of its commands.
+ * may compute the command in the call instead, and leave `*event` as it is. Each command of a stream has a number, its event: 1, 2, 3, ..
  *
  * An error of a command is found when one waits for it, and from then on the context is broken: every function but `close` returns
  * this error. A function that refuses what it was asked for, as memory that there is not, returns that error and breaks nothing.
@@ -82,7 +81,7 @@ struct target {
                             uint64_t *code);
     enum sol_status (*launch)(void *context, int stream, const struct launch *launch,
                               uint64_t *event);
-    /* Waits until a command is done; event 0: all of the stream so far. */
+    /* Waits until a command is done, and possibly later ones; event 0: all of the stream so far. */
     enum sol_status (*wait)(void *context, int stream, uint64_t event);
 };
 

@@ -1,6 +1,6 @@
 /*
  * Queues: random operations on four queues against a sequential model, bad pointers, and failures of the device. On device `far`, and on
- * the host.
+ * the host; random ones also on `ve` if it can be used.
  */
 #include "check.h"
 #include "device/device.h"
@@ -15,7 +15,7 @@
 
 #define QUEUES  4
 #define BUFFERS 24
-#define FLOATS  2048 /* of a buffer, at most */
+#define FLOATS  8192 /* of a buffer, at most: 32 KiB, so that some copies are not collected */
 
 static uint64_t seed = 1;
 
@@ -48,13 +48,15 @@ static struct sol_program *compile_line_on(int number) { return compile_on("far"
 struct buffer {
     sol_ptr at;
     int64_t n;
-    int queue; /* that used it last */
+    int queue;      /* that used it last */
+    uint64_t event; /* of that use */
     float expected[FLOATS];
 };
 
-/* Memory of the host that a queue reads or writes until it is synchronised. */
+/* Memory of the host that a queue reads or writes up to an event. */
 struct lent {
     struct lent *next;
+    uint64_t event;
     bool is_result;
     int64_t n;
     float data[FLOATS], expected[FLOATS];
@@ -62,6 +64,7 @@ struct lent {
 
 static struct {
     struct sol_queue *queue[QUEUES];
+    uint64_t n_operations[QUEUES];
     struct lent *lent[QUEUES];
     struct buffer buffer[BUFFERS];
     struct sol_program *program;
@@ -74,58 +77,105 @@ static bool good(enum sol_status status) {
     return false;
 }
 
-/* The queue waits for the one that used the buffer before. */
+static void add(int queue, enum sol_status status) {
+    good(status);
+    world.n_operations[queue]++;
+}
+
+/* The queue waits for the last use of the buffer, not for what another queue has had since then. */
 static void take(int queue, struct buffer *b) {
-    if (b->queue != queue) good(sol_queue_wait(world.queue[queue], world.queue[b->queue]));
+    if (b->queue != queue)
+        add(queue, sol_queue_wait(world.queue[queue], world.queue[b->queue], b->event));
     b->queue = queue;
 }
 
+/* The queue used the buffer by its last operation. Half of such events are numbers that the queue was not asked for. */
+static void leave(int queue, struct buffer *b) {
+    b->event = world.n_operations[queue];
+    if (draw(2)) return;
+    good(sol_queue_event(world.queue[queue], &b->event));
+    CHECK(b->event == world.n_operations[queue]);
+}
+
+/* For the next operation. */
 static struct lent *lend(int queue, int64_t n) {
     struct lent *lent = calloc(1, sizeof *lent);
     lent->n = n;
     lent->next = world.lent[queue];
+    lent->event = world.n_operations[queue] + 1;
     return world.lent[queue] = lent;
+}
+
+static void check_lent(void *lent) {
+    const struct lent *l = lent;
+    CHECK(!memcmp(l->data, l->expected, (size_t)l->n * sizeof(float)));
+}
+
+static void fill_lent(void *lent) {
+    struct lent *l = lent;
+    memcpy(l->data, l->expected, (size_t)l->n * sizeof(float));
+}
+
+/* The operations up to this event are done. */
+static void give_back(int queue, uint64_t event) {
+    for (struct lent **at = &world.lent[queue], *l; (l = *at);) {
+        if (l->event > event) {
+            at = &l->next;
+            continue;
+        }
+        if (l->is_result) check_lent(l);
+        *at = l->next;
+        free(l);
+    }
 }
 
 static void sync_queue(int queue) {
     good(sol_queue_sync(world.queue[queue]));
-    for (struct lent *l = world.lent[queue], *next; l; l = next) {
-        next = l->next;
-        if (l->is_result) CHECK(!memcmp(l->data, l->expected, (size_t)l->n * sizeof(float)));
-        free(l);
-    }
-    world.lent[queue] = NULL;
+    give_back(queue, world.n_operations[queue]);
 }
 
-static void upload(int queue, struct buffer *b) {
-    const int64_t first = draw(b->n), n = 1 + draw(b->n - first);
+static void sync_event(int queue) {
+    const uint64_t event = (uint64_t)draw((int64_t)world.n_operations[queue] + 1);
+    good(sol_queue_sync_event(world.queue[queue], event));
+    give_back(queue, event);
+}
+
+/* A function of the host may be what writes the memory, in front of the copy. */
+static void upload(int queue, struct buffer *b, int64_t first, int64_t n) {
     struct lent *from = lend(queue, n);
-    for (int64_t i = 0; i < n; i++) from->data[i] = b->expected[first + i] = (float)draw(1000);
-    good(sol_copy_to_device(world.queue[queue], b->at + (uint64_t)first * sizeof(float), from->data,
-                            (size_t)n * sizeof(float)));
+    for (int64_t i = 0; i < n; i++) from->expected[i] = b->expected[first + i] = (float)draw(1000);
+    if (draw(4)) fill_lent(from);
+    else add(queue, sol_queue_call(world.queue[queue], fill_lent, from));
+    from->event = world.n_operations[queue] + 1;
+    add(queue, sol_copy_to_device(world.queue[queue], b->at + (uint64_t)first * sizeof(float),
+                                  from->data, (size_t)n * sizeof(float)));
 }
 
+/* A function of the host, behind the copy, may read the memory, too. */
 static void download(int queue, const struct buffer *b) {
     const int64_t first = draw(b->n), n = 1 + draw(b->n - first);
     struct lent *to = lend(queue, n);
     to->is_result = true;
     memcpy(to->expected, b->expected + first, (size_t)n * sizeof(float));
-    good(sol_copy_to_host(world.queue[queue], to->data, b->at + (uint64_t)first * sizeof(float),
-                          (size_t)n * sizeof(float)));
+    add(queue,
+        sol_copy_to_host(world.queue[queue], to->data, b->at + (uint64_t)first * sizeof(float),
+                         (size_t)n * sizeof(float)));
+    if (draw(4)) return;
+    to->event = world.n_operations[queue] + 1;
+    add(queue, sol_queue_call(world.queue[queue], check_lent, to));
 }
 
 static void renew(int queue, struct buffer *b) {
-    if (b->at) good(sol_free(world.queue[queue], b->at));
+    if (b->at) add(queue, sol_free(world.queue[queue], b->at));
     b->n = 1 + draw(draw(4) ? 64 : FLOATS);
-    good(sol_alloc(world.queue[queue], (size_t)b->n * sizeof(float), &b->at));
-    struct lent *from = lend(queue, b->n);
-    for (int64_t i = 0; i < b->n; i++) from->data[i] = b->expected[i] = (float)draw(100);
-    good(sol_copy_to_device(world.queue[queue], b->at, from->data, (size_t)b->n * sizeof(float)));
+    add(queue, sol_alloc(world.queue[queue], (size_t)b->n * sizeof(float), &b->at));
+    upload(queue, b, 0, b->n);
 }
 
 static void launch(int queue, const struct buffer *x, struct buffer *y) {
     const int64_t n = 1 + draw(x->n < y->n ? x->n : y->n);
-    good(sol_program_enqueue(world.program, world.weights, world.queue[queue], &n, &x->at, &y->at));
+    add(queue,
+        sol_program_enqueue(world.program, world.weights, world.queue[queue], &n, &x->at, &y->at));
     for (int64_t i = 0; i < n; i++) {
         y->expected[i] = 2 * x->expected[i] + 1;
         if (y->expected[i] > 1e6f) y->expected[i] = 2 * x->expected[i] + 1;
@@ -134,27 +184,33 @@ static void launch(int queue, const struct buffer *x, struct buffer *y) {
 
 static void copy(int queue, const struct buffer *x, struct buffer *y) {
     const int64_t n = 1 + draw(x->n < y->n ? x->n : y->n);
-    good(sol_copy_on_device(world.queue[queue], y->at, x->at, (size_t)n * sizeof(float)));
+    add(queue, sol_copy_on_device(world.queue[queue], y->at, x->at, (size_t)n * sizeof(float)));
     memmove(y->expected, x->expected, (size_t)n * sizeof(float));
 }
 
+/* Most operations are followed by the same one of another queue: then work collects on one stream of the device, and the other one has to
+ * wait for it. */
 static void do_something(void) {
+    static int what;
     const int queue = (int)draw(QUEUES);
     struct buffer *x = &world.buffer[draw(BUFFERS)], *y = &world.buffer[draw(BUFFERS)];
-    const int what = (int)draw(100);
-    if (what < 3) {
-        sync_queue(queue);
-        return;
-    }
+    if (!draw(4)) what = (int)draw(100);
+    if (what < 2) sync_queue(queue);
+    else if (what < 6) sync_event(queue);
+    if (what < 6) return;
     take(queue, y);
-    if (!y->at || what < 8) renew(queue, y);
-    else if (what < 35) upload(queue, y);
-    else if (what < 55) download(queue, y);
+    if (!y->at || what < 11) renew(queue, y);
+    else if (what < 35) {
+        const int64_t first = draw(y->n);
+        upload(queue, y, first, 1 + draw(y->n - first));
+    } else if (what < 55) download(queue, y);
     else if (x != y && x->at) {
         take(queue, x);
         if (what < 75) launch(queue, x, y);
         else copy(queue, x, y);
+        leave(queue, x);
     }
+    leave(queue, y);
 }
 
 static void test_random(const char *device, int n) {
@@ -394,6 +450,9 @@ int main(int argc, char **argv) {
         return check_done();
     }
     test_random("far", n);
+    setenv("SOL_FAR", "latency=100", 1); /* the streams are apart */
+    test_random("far", n / 20);
+    if (!device_unavailable_reason(&device_ve)) test_random("ve", n / 10);
     setenv("SOL_FAR", "latency=0,memory=3", 1);
     test_memory(8, true);     /* 0.5 MiB */
     test_memory(300, true);   /* 19 MiB, if the batch is not divided */

@@ -37,7 +37,8 @@ extern const struct target far_target;
 /* Logs a warning if $SOL_FAR has a bad word. */
 void far_check_environment(void);
 
-/* The process of an open device, for tests. */
+/* For tests, of an open device: its process, and the bytes that are allocated. */
 int far_worker(void *context);
+size_t far_used(void *context);
 
 #endif

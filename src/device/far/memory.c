@@ -106,3 +106,13 @@ enum sol_status far_memory_give(struct far *far, int stream, uint64_t event, uin
     if (before) merge(far, before);
     return SOL_OK;
 }
+
+size_t far_used(void *context) {
+    struct far *far = context;
+    size_t sum = 0;
+    lock_acquire(&far->lock);
+    for (const struct far_block *block = far->blocks; block; block = block->next)
+        if (block->in_use) sum += block->size;
+    lock_release(&far->lock);
+    return sum;
+}
