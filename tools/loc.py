@@ -47,7 +47,7 @@ FOLDERS = {
     "src/device/far": 1520,
     "src/device/null": 95,
     "src/device/ref": 1700,
-    "src/device/ve": 750,
+    "src/device/ve": 790,
     "src/dfp": 5530,
     "src/dnn": 8260,
     "src/frontend": 70,
