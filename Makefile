@@ -37,7 +37,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-far zoo-train networks clean help
+.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-far zoo-train ve-kernels networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -175,6 +175,8 @@ zoo-far: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## the same for small imag
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) --device $(or $(DEVICE),far) --side 64 --batches 1,2 --json build/zoo-far.json
 zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1, DEVICE=far
 	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) $(if $(DEVICE),--device $(DEVICE)) --json build/zoo-train.json
+ve-kernels: $(VENV)/installed $(VENV)/models $(VENV)/zoo veda ## all networks' kernels, compiled for vector engines by clang; NETS=, QUICK=1, CLANG=
+	@CLANG="$(filter-out clang,$(CLANG))" $(PY) tools/ve_kernels.py $(NETS) $(if $(QUICK),--quick)
 networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=
 	@$(RUN) tools/network_lists.py $(NETS) --write
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1

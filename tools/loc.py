@@ -66,7 +66,7 @@ FOLDERS = {
     "test/torch": 11170,
     "test/unit": 12700,
     "test/veda": 1810,
-    "tools": 2460,
+    "tools": 2640,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure
