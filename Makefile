@@ -37,7 +37,7 @@ endif
 .SECONDARY:
 .DELETE_ON_ERROR:
 
-.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-far zoo-train networks clean help
+.PHONY: all lib cli ctest veda demo operators test check lint fmt asan tsan fuzz arm64 bench bench-layers replay loc zoo zoo-far zoo-train ve-kernels networks clean help
 all: $(VENV)/installed $(BUILD)/sol ## build the library and the program sol, install the package into .venv
 
 lib: $(BUILD)/libsol.a ## the C library alone
@@ -54,7 +54,7 @@ $(BUILD)/%.o: %.c
 	$(CC) $(CFLAGS) -c -o $@ $<
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
-$(BUILD)/src/device/ve/ve.o: src/device/ve/entry.h
+$(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/pieces.o: src/device/ve/entry.h src/device/ve/pieces.h
 $(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
 $(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
@@ -72,7 +72,7 @@ VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c,$(wildcard t
 VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% jit/% device/far/%),$(OBJECTS)))
 $(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
 	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
-$(filter $(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda%,$(TESTS)): | $(BUILD)/libveda.so
+$(filter $(BUILD)/test/unit/test_queue $(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda%,$(TESTS)): | $(BUILD)/libveda.so
 $(BUILD)/test/veda/context.o: test/veda/veda_types.h test/veda/veda_device.h test/veda/tasks.h test/veda/device.c
 $(patsubst %,%.o,$(filter $(BUILD)/test/unit/test_veda%,$(TESTS))): test/veda/veda_types.h test/veda/veda_device.h test/unit/veda_kernels.c
 $(filter $(BUILD)/test/op/%,$(TESTS)): $(TEST_PARTS)
@@ -175,6 +175,8 @@ zoo-far: $(VENV)/installed $(VENV)/models $(if $(ONNX),$(VENV)/peers,$(VENV)/zoo
 	@$(PY) tools/zoo.py $(NETS) $(if $(QUICK),--quick) $(if $(ONNX),--onnx) --device $(or $(DEVICE),far) --side 64 --batches 1,2 --json build/zoo-far.json
 zoo-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## gradients of all networks against PyTorch in float64; NETS=, QUICK=1, DEVICE=far
 	@$(PY) tools/zoo_train.py $(NETS) $(if $(QUICK),--quick) $(if $(DEVICE),--device $(DEVICE)) --json build/zoo-train.json
+ve-kernels: $(VENV)/installed $(VENV)/models $(VENV)/zoo veda ## all networks' kernels, compiled for vector engines by clang; NETS=, QUICK=1, CLANG=
+	@CLANG="$(filter-out clang,$(CLANG))" $(PY) tools/ve_kernels.py $(NETS) $(if $(QUICK),--quick)
 networks: $(VENV)/installed $(VENV)/networks ## networks of timm, torchvision and transformers against PyTorch, docs/networks.md; NETS=
 	@$(RUN) tools/network_lists.py $(NETS) --write
 bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers) ## SOL and its peers in turns; NETS=, BATCH=, THREADS=, RUNS=, PEERS=1

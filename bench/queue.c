@@ -1,12 +1,15 @@
 /*
- * Queues on a far device: small copies alone and packed, the host's time to enqueue a network, and copies beside kernels.
+ * Queues on a far device: small copies alone and packed, also on `ve` if there is one, the host's time to enqueue a network, and copies
+ * beside kernels.
  *
  *   bench_queue [MODEL]     MODEL: a model's text, as `sol dump` prints it
  *
  * Link it with all objects of the library, as bench/conv.c. SOL_FAR=trace=FILE also writes what the device did, for chrome://tracing.
  */
 #include "base/base.h"
+#include "device/device.h"
 #include "device/far/far.h"
+#include "device/ve/ve.h"
 
 #include <math.h>
 #include <sol/queue.h>
@@ -35,38 +38,42 @@ static double time_packed(sol_ptr to, const char *from, struct sol_queue *q) {
 }
 
 /* The target itself packs nothing. */
-static double time_alone(const char *from) {
+static double time_alone(const struct target *target, const char *from) {
+    const int stream = target->n_streams - 1;
     void *context;
     sol_ptr to;
     uint64_t event = 0;
-    must(far_target.open(1, &context));
-    must(far_target.alloc(context, 1, COPIES * SMALL, &to));
+    must(target->open(1, &context));
+    must(target->alloc(context, stream, COPIES * SMALL, &to));
     const double start = os_now();
     for (int i = 0; i < COPIES; i++)
-        must(far_target.copy(context, 1,
-                             &(struct transfer){.kind = TRANSFER_TO_DEVICE,
-                                                .to = to + (uint64_t)i * SMALL,
-                                                .host = (void *)(uintptr_t)(from + i * SMALL),
-                                                .size = SMALL},
-                             &event));
-    must(far_target.wait(context, 1, event));
+        must(target->copy(context, stream,
+                          &(struct transfer){.kind = TRANSFER_TO_DEVICE,
+                                             .to = to + (uint64_t)i * SMALL,
+                                             .host = (void *)(uintptr_t)(from + i * SMALL),
+                                             .size = SMALL},
+                          &event));
+    must(target->wait(context, stream, event));
     const double seconds = os_now() - start;
-    far_target.close(context);
+    target->close(context);
     return seconds;
 }
 
-static void compare_copies(struct sol_queue *q) {
+static void compare_copies(const struct target *target) {
+    struct sol_queue *q;
     char *from = calloc(COPIES, SMALL);
     double packed = 1e9, alone = 1e9;
     sol_ptr to;
+    must(sol_queue_new(target->name, 0, &q));
     must(sol_alloc(q, COPIES * SMALL, &to));
     for (int i = 0; i < 5; i++) {
         packed = fmin(packed, time_packed(to, from, q));
-        alone = fmin(alone, time_alone(from));
+        alone = fmin(alone, time_alone(target, from));
     }
     must(sol_free(q, to));
-    printf("%d copies of %d bytes: alone %.2f ms, packed %.2f ms, 1/%.1f\n", COPIES, SMALL,
-           alone * 1e3, packed * 1e3, alone / packed);
+    sol_queue_free(q);
+    printf("%s: %d copies of %d bytes: alone %.2f ms, packed %.2f ms, 1/%.1f\n", target->name,
+           COPIES, SMALL, alone * 1e3, packed * 1e3, alone / packed);
     free(from);
 }
 
@@ -184,8 +191,9 @@ static void overlap(void) {
 
 int main(int argc, char **argv) {
     struct sol_queue *q;
+    compare_copies(&far_target);
+    if (!device_unavailable_reason(&device_ve)) compare_copies(&ve_target);
     must(sol_queue_new("far", 0, &q));
-    compare_copies(q);
     time_alloc(q);
     if (argc > 1) time_enqueue(argv[1], q);
     sol_queue_free(q);

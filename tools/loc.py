@@ -47,7 +47,7 @@ FOLDERS = {
     "src/device/far": 1520,
     "src/device/null": 95,
     "src/device/ref": 1700,
-    "src/device/ve": 750,
+    "src/device/ve": 790,
     "src/dfp": 5530,
     "src/dnn": 8260,
     "src/frontend": 70,
@@ -66,7 +66,7 @@ FOLDERS = {
     "test/torch": 11170,
     "test/unit": 13000,
     "test/veda": 1810,
-    "tools": 2460,
+    "tools": 2640,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure

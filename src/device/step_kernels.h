@@ -72,7 +72,7 @@ static inline bool are_rows(const NUMBER *number, int64_t n, int64_t least, int6
     for (i = 0; i < n; i++) bad |= (number[i] < least) | (number[i] >= rows);
     for (i = 0; bad && i < n; i++)
         if (number[i] < least || number[i] >= rows) {
-            const bool is_outside = number[i] == NUMBER_OUTSIDE && !least;
+            const bool is_outside = (int64_t)number[i] == NUMBER_OUTSIDE && !least;
             fail_call(error, what[is_outside ? WHAT_OUTSIDE : WHAT_NUMBER], number[i], rows, 0);
             break;
         }

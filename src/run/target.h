@@ -37,7 +37,8 @@ enum launch_kind {
     LAUNCH_HOST,
     LAUNCH_WAIT, /* later commands wait for event arg[1] of stream arg[0]; only if there are two streams */
     LAUNCH_UNLOAD, /* frees the module that `load` loaded for this `code` */
-    /* Only if `has_pieces`. Copies pieces that lie one behind the other from ptr[0] on to ptr[1], ptr[2], ..: piece i has arg[i] bytes. GATHER: from there */
+    /* Only if `has_pieces`. Copies pieces that lie one behind the other from ptr[0] on to ptr[1], ptr[2], ..: piece i has arg[i] bytes.
+     * GATHER: from there. In their order, as places may overlap */
     LAUNCH_SCATTER,
     LAUNCH_GATHER,
 };

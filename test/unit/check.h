@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static atomic_int check_passed, check_failed;
 
@@ -45,6 +46,14 @@ static inline int check_cannot_fork(void) {
     return 1;
 #endif
     return check_is_emulated("forks among busy threads");
+}
+
+/* The path of a file in the build's folder, in which the test is test/unit/NAME. */
+static inline void check_path(const char *name, char *out, size_t size) {
+    const ssize_t n = readlink("/proc/self/exe", out, size - 1);
+    out[n > 0 ? n : 0] = 0;
+    for (int i = 0; i < 3 && strrchr(out, '/'); i++) *strrchr(out, '/') = 0;
+    (void)snprintf(out + strlen(out), size - strlen(out), "/%s", name);
 }
 
 static inline int check_done(void) {

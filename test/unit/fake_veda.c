@@ -2,7 +2,7 @@
  * A libveda for tests of src/device/ve: devices in this process, whose commands run when the stream is synchronised.
  *
  * So it finds what a fast device hides: arguments or memory of the host that do not live long enough, and errors that come late. It is
- * compiled by the test, with -DVERSION; LACKS leaves a function out, INIT is the result of vedaInit. $FAKE_VEDA_FAIL: how many commands
+ * compiled by the test, with -DVERSION; LACKS leaves a function out, INIT is the result of vedaInit, BITS those of a pointer's offset. $FAKE_VEDA_FAIL: how many commands
  * it takes until one fails; it is counted down. Results are numbers; see device/ve/veda.h.
  */
 #define _GNU_SOURCE
@@ -18,6 +18,10 @@
 #define MEMORY ((size_t)1 << 28)
 #define CONTEXT ((void *)0x1000) /* of device 0; the next ones follow */
 #define MOST 4096
+#ifndef BITS
+#define BITS 37
+#endif
+#define OFFSET ((1ull << BITS) - 1)
 
 enum {
     OK,
@@ -72,19 +76,19 @@ static __thread int n_current;
 static int device(void) { return n_current ? (int)(current[n_current - 1] - (long)CONTEXT) : -1; }
 
 static struct block *find(uint64_t at) {
-    const uint64_t i = at >> 37 & 0x3fffff, d = at >> 59;
+    const uint64_t i = at >> BITS & 0x3fffff, d = at >> (BITS + 22);
     return d < DEVICES && i && i < MOST && blocks[d][i].is_used ? &blocks[d][i] : NULL;
 }
 
 static char *resolve(uint64_t at, size_t size) {
     const struct block *b = find(at);
-    const uint64_t offset = at & 0x1fffffffffull;
+    const uint64_t offset = at & OFFSET;
     return b && b->at && offset + size <= b->size ? b->at + offset : NULL;
 }
 
 API int vedaMemPtr(void **out, uint64_t at) {
     const struct block *b = find(at);
-    *out = b ? b->at + (at & 0x1fffffffffull) : NULL;
+    *out = b ? b->at + (at & OFFSET) : NULL;
     return b ? OK : UNKNOWN;
 }
 
@@ -235,12 +239,12 @@ API int vedaMemAllocAsync(uint64_t *out, size_t size, int stream) {
         i = n_blocks[d] = n_blocks[d] % (MOST - 1) + 1;
     if (blocks[d][i].is_used) return NO_MEMORY;
     blocks[d][i] = (struct block){NULL, size, 1};
-    *out = (uint64_t)d << 59 | (uint64_t)i << 37;
+    *out = (uint64_t)d << (BITS + 22) | (uint64_t)i << BITS;
     return add(stream, (struct command){.kind = ALLOC, .to = *out});
 }
 API int vedaMemFreeAsync(uint64_t at, int stream) {
     if (!find(at)) return UNKNOWN;
-    if (at & 0x1fffffffffull) return OFFSETTED;
+    if (at & OFFSET) return OFFSETTED;
     return add(stream, (struct command){.kind = FREE, .to = at});
 }
 API int vedaMemcpyHtoDAsync(uint64_t to, const void *from, size_t size, int stream) {

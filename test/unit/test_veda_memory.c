@@ -6,7 +6,7 @@
 /* ---- Virtual pointers ---- */
 
 /* 5 bits for the device, 22 for the index, 37 for the offset, with which one can calculate. */
-static void test_layout(void) {
+static void check_layout(int bits) {
     VEDAdeviceptr a, b, base;
     VEDAdevice device;
     VEDAcontext c;
@@ -15,8 +15,8 @@ static void test_layout(void) {
     begin();
     a = alloc(100);
     b = alloc(100);
-    CHECK((uint64_t)a == 1ull << 37 &&
-          (uint64_t)b == 2ull << 37); /* device 0; index 0 is reserved */
+    CHECK((uint64_t)a == 1ull << bits &&
+          (uint64_t)b == 2ull << bits); /* device 0; index 0 is reserved */
     CHECK(!v.MemPtr(&p, a) && !v.MemPtrSize(&q, &size, a + 7) && size == 100);
     CHECK((char *)q == (char *)p + 7);
     CHECK(!v.MemGetAddressRange(&base, &size, a + 7) && base == a && size == 100);
@@ -24,11 +24,23 @@ static void test_layout(void) {
     CHECK(v.MemFree(a) == 0 && alloc(1) != a); /* indices are not used again soon */
     CHECK(!v.CtxCreate(&c, 0, 1));
     a = alloc(100);
-    CHECK((uint64_t)a == (1ull << 59 | 1ull << 37) && !v.MemGetDevice(&device, a) && device == 1);
+    CHECK((uint64_t)a == (1ull << (bits + 22) | 1ull << bits) && !v.MemGetDevice(&device, a) &&
+          device == 1);
     CHECK(v.MemSwap(a, b) == VEDA_ERROR_INVALID_CONTEXT);
     CHECK(v.MemFree((VEDAdeviceptr)(9ull << 59)) == VEDA_ERROR_INVALID_DEVICE);
     CHECK(v.MemFree(NULL) == VEDA_ERROR_INVALID_VALUE);
+    CHECK(v.MemAlloc(&a, 1ull << bits) ==
+          VEDA_ERROR_OUT_OF_MEMORY); /* no offset would reach its end */
     end();
+}
+
+static void test_layout(void) {
+    check_layout(37);
+    setenv("SOL_VEDA_OFFSET_BITS", "32", 1);
+    check_layout(32);
+    setenv("SOL_VEDA_OFFSET_BITS", "36", 1);
+    CHECK(v.Init(0) == VEDA_ERROR_INVALID_VALUE);
+    unsetenv("SOL_VEDA_OFFSET_BITS");
 }
 
 /* Until `release`, stream 0 is busy. GetFunction waits, so it comes first. */
@@ -177,8 +189,6 @@ static void test_out_of_memory(void) {
     CHECK(!v.MemFree(a) && !v.MemFree(b));
     b = alloc(101);
     CHECK(!v.MemcpyHtoD(b, data, 1));
-    CHECK(v.MemAlloc(&a, 1ull << 37) ==
-          VEDA_ERROR_OUT_OF_MEMORY); /* no offset would reach its end */
     end();
 }
 

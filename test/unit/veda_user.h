@@ -51,11 +51,7 @@ static void *library;
 
 static void find_path(char *out, size_t size) {
     const char *path = getenv("SOL_VEDA");
-    ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    REQUIRE(n > 0);
-    out[n] = 0;
-    for (int i = 0; i < 3; i++) *strrchr(out, '/') = 0; /* test/unit/test_veda */
-    (void)snprintf(out + strlen(out), size - strlen(out), "/libveda.so");
+    check_path("libveda.so", out, size);
     if (path) (void)snprintf(out, size, "%s", path);
 }
 

@@ -11,6 +11,7 @@
 #include "jit/jit.h"
 
 #include <sol/sol.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,9 +46,12 @@ enum sol_status target_visible(const char *name, int n_devices, int number, int 
 /* The object has one function for the far device, and is loaded once: a second loading would have tables of its own. */
 static enum sol_status load_code(VEDAcontext c) {
     const char *const text = veda_device_text;
+    char flags[128];
     struct jit_module *module;
-    TRY(jit_build(&jit_images, "-shared -fPIC -O2 -w -D_GNU_SOURCE -pthread -ldl", &text, 1, false,
-                  &module, NULL));
+    (void)snprintf(flags, sizeof flags,
+                   "-shared -fPIC -O2 -w -D_GNU_SOURCE -DVEDA_OFFSET_BITS=%d -pthread -ldl",
+                   veda_offset_bits());
+    TRY(jit_build(&jit_images, flags, &text, 1, false, &module, NULL));
     const struct jit_image *image = jit_object(module, 0);
     enum sol_status status =
         far_target.load(c->far, image->data, image->size, "veda_entry", &c->code);

@@ -18,6 +18,7 @@
  *   - a kernel's result that is not 0, and for which the caller gave no place, is an error of the next synchronization. The
  *     real library tests only its own kernels. SOL_VEDA_EXACT=1 does the same here.
  *   - vedaCtxSetCurrent(NULL) pops. The real one returns INVALID_CONTEXT; here, too, with SOL_VEDA_EXACT=1.
+ *   - SOL_VEDA_OFFSET_BITS=32 is the layout of virtual pointers that a paper has. All versions of the real library have 37.
  *   - a free never waits. The real one does if the host has not seen the pointer yet.
  *   - StreamQuery tells whether the stream has ended. The real one asks for the state of a thread that always runs.
  *   - an error is returned once. The real one probably returns VEO_COMMAND_ERROR ever after.
@@ -32,6 +33,10 @@
  */
 #ifndef VEDA_PARTS_H
 #define VEDA_PARTS_H
+
+/* veda.c: of virtual pointers. Before veda_types.h, which has the constant of the real library. */
+int veda_offset_bits(void);
+#define VEDA_OFFSET_BITS veda_offset_bits()
 
 #include "base/lock.h"
 #include "device/far/parts.h"

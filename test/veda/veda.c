@@ -17,7 +17,7 @@
 static struct {
     _Atomic bool initialized;
     bool exact, traces_memory;
-    int n, physical[VEDA_MAX_DEVICES], n_cores;
+    int n, physical[VEDA_MAX_DEVICES], n_cores, offset_bits;
     size_t memory;
 } library;
 
@@ -27,6 +27,7 @@ bool veda_traces_memory(void) { return library.traces_memory; }
 int veda_n_devices(void) { return library.n; }
 int veda_physical_id(int device) { return library.physical[device]; }
 int veda_n_cores(void) { return library.n_cores; }
+int veda_offset_bits(void) { return library.offset_bits; }
 size_t veda_device_memory(void) { return library.memory; }
 
 /* ---- Visible devices ---- */
@@ -56,11 +57,18 @@ static bool is_visible(int id) {
     return is_empty(list, ",") || lists(list, ",", id);
 }
 
+static bool read_offset_bits(void) {
+    const char *value = getenv("SOL_VEDA_OFFSET_BITS");
+    library.offset_bits = value ? atoi(value) : 37;
+    return library.offset_bits == 37 || library.offset_bits == 32;
+}
+
 /* No device is no error: the count is 0. */
 VEDAresult vedaInit(uint32_t flags) {
     struct far_settings settings;
     if (flags) return VEDA_ERROR_INVALID_VALUE;
     if (veda_is_initialized()) return VEDA_ERROR_ALREADY_INITIALIZED;
+    if (!read_offset_bits()) return VEDA_ERROR_INVALID_VALUE;
     int n = far_read_settings(&settings, NULL, 0);
     const char *threads = getenv("VE_OMP_NUM_THREADS");
     library.n = 0;

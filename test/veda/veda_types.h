@@ -42,15 +42,19 @@ typedef enum VEDAargs_intent_enum {
     VEDA_ARGS_INTENT_OUT,
 } VEDAargs_intent;
 
-/* A virtual pointer: 5 bits device, 22 bits index, 37 bits offset. Arithmetic changes the offset. Index 0 is none. */
+/* A virtual pointer: device, 22 bits index, offset. Arithmetic changes the offset. Index 0 is none. The paper about VEDA has 32 bits of offset,
+ * all versions 37, so that 5 bits are left for the device. */
+#ifndef VEDA_OFFSET_BITS
+#define VEDA_OFFSET_BITS 37
+#endif
 typedef struct {
     int8_t unused;
 } VEDAdeviceptr_;
 typedef VEDAdeviceptr_ *VEDAdeviceptr;
 
-#define VEDA_SHIFT_DEVICE 59
-#define VEDA_SHIFT_IDX 37
-#define VEDA_BITS_OFFSET 0x1FFFFFFFFFull
+#define VEDA_SHIFT_DEVICE (VEDA_OFFSET_BITS + 22)
+#define VEDA_SHIFT_IDX VEDA_OFFSET_BITS
+#define VEDA_BITS_OFFSET ((1ull << VEDA_OFFSET_BITS) - 1)
 #define VEDA_CNT_IDX 0x3FFFFF
 #define VEDA_MAX_DEVICES 16
 #define VEDA_GET_DEVICE(vptr) ((int)((uint64_t)(vptr) >> VEDA_SHIFT_DEVICE))

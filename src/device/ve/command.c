@@ -165,7 +165,8 @@ static bool pack(const struct ve *ve, const struct launch *l, size_t scratch,
     if (!c->block) return false;
     c->block[VE_N_PTR] = l->n_ptr;
     c->block[VE_N_TASKS] = l->n_tasks;
-    c->block[VE_N_THREADS] = ve->n_threads;
+    c->block[VE_N_THREADS] = l->kind == LAUNCH_KERNEL ? ve->n_threads : 1; /* pieces: in order */
+    c->block[VE_OFFSET] = ((int64_t)1 << ve->offset_bits) - 1;
     c->block[VE_SCRATCH] = (int64_t)ve->scratch;
     c->block[VE_SCRATCH_SIZE] = (int64_t)scratch;
     for (int i = 0; i < l->n_ptr; i++) c->block[VE_HEADER + i] = (int64_t)l->ptr[i];
@@ -227,22 +228,24 @@ static enum sol_status fill(struct ve *ve, const struct launch *l) {
 /* With one stream, commands wait for those before them anyway. */
 static enum sol_status launch_any(struct ve *ve, const struct launch *l) {
     switch (l->kind) {
-    case LAUNCH_KERNEL: return launch_kernel(ve, l);
+    case LAUNCH_KERNEL:
+    case LAUNCH_SCATTER:
+    case LAUNCH_GATHER: return launch_kernel(ve, l);
     case LAUNCH_FILL: return fill(ve, l);
     case LAUNCH_HOST: return launch_host(ve, l);
     case LAUNCH_UNLOAD: ve_unload_later(ve, l->code); break;
-    case LAUNCH_WAIT:
-    case LAUNCH_SCATTER:
-    case LAUNCH_GATHER: break; /* the latter are not submitted: no has_pieces */
+    case LAUNCH_WAIT: break;
     }
     return SOL_OK;
 }
 
 enum sol_status ve_launch(void *context, int stream, const struct launch *launch, uint64_t *event) {
     struct ve *ve = context;
+    struct launch l = *launch;
     (void)stream;
+    TRY(ve_prepare_pieces(ve, &l));
     TRY(ve_enter(ve));
-    enum sol_status status = launch_any(ve, launch);
+    enum sol_status status = launch_any(ve, &l);
     if (!status) ve_count(ve, event);
     return ve_leave(ve, status);
 }

@@ -11,15 +11,15 @@
 #ifndef SOL_VE_ENTRY_H
 #define SOL_VE_ENTRY_H
 
-/* Numbers of a launch; behind them its pointers, then its arguments. Scratch is memory for n_threads times scratch_size bytes. */
-enum { VE_N_PTR, VE_N_TASKS, VE_N_THREADS, VE_SCRATCH, VE_SCRATCH_SIZE, VE_HEADER };
+/* Numbers of a launch; behind them its pointers, then its arguments. OFFSET: the offset's bits in a pointer. Scratch is memory for n_threads times
+ * scratch_size bytes. */
+enum { VE_N_PTR, VE_N_TASKS, VE_N_THREADS, VE_OFFSET, VE_SCRATCH, VE_SCRATCH_SIZE, VE_HEADER };
 
 #ifdef SOL_KERNEL
 
 #include <stdint.h>
 
 #define VE_CHUNKS 8 /* of tasks for each thread: some tasks take longer */
-#define VE_OFFSET 0x1fffffffffull /* the offset's bits in a pointer */
 #define VE_NO_MEMORY 24
 
 int vedaMemPtr(void **address, uint64_t pointer);
@@ -32,12 +32,12 @@ static int omp_get_max_threads(void) { return 1; }
 #endif
 
 /* The address of a virtual pointer; of none if that is 0. An allocation for which there was no memory has the address 0. */
-static int ve_address(int64_t pointer, void **out) {
+static int ve_address(const int64_t *launch, int64_t pointer, void **out) {
     *out = 0;
     if (!pointer) return 0;
     const int result = vedaMemPtr(out, (uint64_t)pointer);
     if (result) return result;
-    return (uint64_t)(uintptr_t)*out == ((uint64_t)pointer & VE_OFFSET) ? VE_NO_MEMORY : 0;
+    return (intptr_t)*out == (pointer & launch[VE_OFFSET]) ? VE_NO_MEMORY : 0;
 }
 
 /* The tasks of a chunk are one call. Threads take the next chunk when they are done with one. */
@@ -61,8 +61,9 @@ static void ve_run(void *const *ptr, const int64_t *arg, const int64_t *launch, 
 uint64_t VE_NAME(SOL_KERNEL)(const int64_t *launch) {
     const int64_t n = launch[VE_N_PTR];
     void *ptr[n + 1], *scratch;
-    int result = ve_address(launch[VE_SCRATCH], &scratch);
-    for (int64_t i = 0; i < n && !result; i++) result = ve_address(launch[VE_HEADER + i], &ptr[i]);
+    int result = ve_address(launch, launch[VE_SCRATCH], &scratch);
+    for (int64_t i = 0; i < n && !result; i++)
+        result = ve_address(launch, launch[VE_HEADER + i], &ptr[i]);
     if (!result) ve_run(ptr, launch + VE_HEADER + n, launch, (char *)scratch);
     return (uint64_t)result;
 }

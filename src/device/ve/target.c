@@ -24,6 +24,7 @@ static enum sol_status create_context(struct ve *ve) {
     (void)veda.CtxPopCurrent(&unused);
     (void)veda.DeviceGetAttribute(&cores, VEDA_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ve->device);
     ve->n_threads = cores > 0 ? cores : USUAL_CORES;
+    ve->offset_bits = VEDA_OFFSET_BITS;
     return ve_status(ve, veda.DeviceTotalMem(&ve->size, ve->device), "vedaDeviceTotalMem", NULL);
 }
 
@@ -68,9 +69,11 @@ static enum sol_status open_device(int number, void **context) {
 
 static enum sol_status check_size(const struct ve *ve, size_t size) {
     if (!size) return fail(SOL_EINVAL, "ve %d: an allocation of no bytes", ve->number);
-    if (size <= ve->size && size < (size_t)1 << VEDA_OFFSET_BITS) return SOL_OK;
-    return fail(SOL_ENOMEM, "ve %d: an allocation of %zu bytes: the device has %zu", ve->number,
-                size, ve->size);
+    const size_t reach = ((size_t)1 << ve->offset_bits) - 1,
+                 most = ve->size < reach ? ve->size : reach;
+    if (size <= most) return SOL_OK;
+    return fail(SOL_ENOMEM, "ve %d: an allocation of %zu bytes: at most %zu are possible",
+                ve->number, size, most);
 }
 
 /* A device without memory is not broken, nor is one whose caller frees what it does not have. */
@@ -82,12 +85,19 @@ static enum sol_status check_memory(struct ve *ve, int result, const char *funct
                        : ve_check(ve, result, function, NULL);
 }
 
+/* The offset of an allocation's pointer is 0, so a bit that is set there is one of an index: offsets are shorter. The first allocation of a
+ * context has index 1, which shows it. If it did not, only messages would differ: libveda refuses what is too large, too. */
+static void learn_layout(struct ve *ve, veda_ptr at) {
+    if (at & (((veda_ptr)1 << VEDA_OFFSET_BITS) - 1)) ve->offset_bits = VEDA_SHORT_OFFSET_BITS;
+}
+
 static enum sol_status alloc(void *context, int stream, size_t size, sol_ptr *out) {
     struct ve *ve = context;
     (void)stream;
     TRY(ve_enter(ve));
     enum sol_status status = check_size(ve, size);
     if (!status) status = check_memory(ve, veda.MemAllocAsync(out, size, 0), "vedaMemAllocAsync");
+    if (!status) learn_layout(ve, *out);
     return ve_leave(ve, status);
 }
 
@@ -122,6 +132,7 @@ static enum sol_status copy(void *context, int stream, const struct transfer *t,
 const struct target ve_target = {
     .name = "ve",
     .n_streams = 1,
+    .has_pieces = true,
     .open = open_device,
     .close = close_device,
     .alloc = alloc,

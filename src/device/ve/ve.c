@@ -20,10 +20,10 @@ __asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/ent
 
 /* It asks a server for a license, and analyses more than gcc does. What is compiled with less optimization, as the limit for gcc is too
  * short, would compute one value at a time. */
-static const struct jit_choice ncc = {.what = "compiler ncc",
-                                      .variable = ENV_SOL_NCC,
-                                      .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
-                                      .slowness = 10};
+const struct jit_choice ve_compiler = {.what = "compiler ncc",
+                                       .variable = ENV_SOL_NCC,
+                                       .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
+                                       .slowness = 10};
 
 /* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
 #define NCC_FLAGS                                                                              \
@@ -35,9 +35,9 @@ static const struct jit_choice ncc = {.what = "compiler ncc",
     "-fno-trapping-math -fno-strict-aliasing -w"
 
 /* The first line of ncc's --version is "ncc (NCC) 3.1.0 ..". */
-static enum sol_status choose_flags(const char **out) {
+enum sol_status ve_compiler_flags(const char **out) {
     const char *path, *version;
-    TRY(jit_compiler_of(&ncc, &path, &version));
+    TRY(jit_compiler_of(&ve_compiler, &path, &version));
     *out = strstr(version, "NCC") ? NCC_FLAGS : OTHER_FLAGS;
     return SOL_OK;
 }
@@ -49,7 +49,7 @@ static const char *say_unavailable(void) {
     int first;
     if (reason) return reason;
     if (target_visible("ve", veda.n_devices, 0, &first)) return sol_error();
-    return jit_compiler_of(&ncc, &path, &version) ? sol_error() : NULL;
+    return jit_compiler_of(&ve_compiler, &path, &version) ? sol_error() : NULL;
 }
 
 /* A core has no cache of its own besides L1, but 2 MiB of the last one: scratch may take half of it. A task is at least as long as some
@@ -68,8 +68,8 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
 
 static enum sol_status link_kernels(struct build *build) {
     struct far_tools tools = {
-        .target = &ve_target, .compiler = &ncc, .entry = ve_entry, .ending = "_ve"};
-    TRY(choose_flags(&tools.flags));
+        .target = &ve_target, .compiler = &ve_compiler, .entry = ve_entry, .ending = "_ve"};
+    TRY(ve_compiler_flags(&tools.flags));
     return device_link_far(build, &tools);
 }
 

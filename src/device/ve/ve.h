@@ -7,6 +7,7 @@
  *   module.c    loading and unloading code
  *   ve.c        the row of the device: its capabilities, compiler and flags
  *   entry.h     text for the device: the function that libveda calls, around a generated kernel
+ *   pieces.c    the kernel that moves pieces of packed copies; its text is pieces.h
  *
  * Locks: `lock` guards all members of struct ve that change after it was opened, and keeps commands and their events in one order. It is
  * not held while the stream is synchronised, but some functions of libveda that are called under it wait for the device, which is
@@ -17,6 +18,7 @@
 
 #include "base/lock.h"
 #include "device/ve/veda.h"
+#include "jit/jit.h"
 #include "run/target.h"
 
 /* ---- open.c ---- */
@@ -42,7 +44,8 @@ struct ve_module;
 struct ve {
     int number, device; /* among the visible ones; libveda's number */
     int n_threads;
-    size_t size; /* bytes of its memory */
+    int offset_bits; /* of its pointers */
+    size_t size;     /* bytes of its memory */
     veda_context context;
     struct lock lock;
     bool is_broken; /* `message` says why */
@@ -55,6 +58,11 @@ struct ve {
     struct ve_module *modules;
     veda_ptr scratch; /* of all threads, for one kernel after the other */
     size_t scratch_size;
+    /* To scatter and to gather; state: of lock_begin. */
+    struct ve_pieces {
+        int state;
+        uint64_t code;
+    } pieces[2];
 };
 
 extern const struct target ve_target;
@@ -89,5 +97,16 @@ void ve_unload_later(struct ve *ve, uint64_t code);
 /* Unloads what it can. The context is current. */
 enum sol_status ve_unload_done(struct ve *ve);
 void ve_free_modules(struct ve *ve);
+
+/* ---- ve.c ---- */
+
+extern const struct jit_choice ve_compiler;
+enum sol_status ve_compiler_flags(const char **out);
+
+/* ---- pieces.c ---- */
+
+/* Makes a LAUNCH_SCATTER or LAUNCH_GATHER a launch of the kernel that does it, which the first one compiles and loads. Other launches
+ * stay as they are. The caller does not hold the lock. */
+enum sol_status ve_prepare_pieces(struct ve *ve, struct launch *launch);
 
 #endif

@@ -5,7 +5,7 @@
  *
  * What differs from what the names suggest:
  * - A stream is a number. In a context of mode OMP there is stream 0 only, whose kernels use all cores by OpenMP.
- * - A pointer is virtual: device, allocation and offset as parts of 64 bits. Allocating only picks a number and adds a command to the
+ * - A pointer is virtual: device, index of the allocation and offset as parts of 64 bits. Allocating only picks a number and adds a command to the
  *   stream, so that a lack of memory is found later. On the device, vedaMemPtr turns it into an address.
  * - The result of a kernel is written to where vedaLaunchKernelEx is told to, when the stream is synchronised. libveda itself
  *   checks those of its own commands only.
@@ -28,7 +28,8 @@ struct veda_function {
     const char *kernel;
 };
 
-#define VEDA_OFFSET_BITS 37 /* of a virtual pointer: an allocation is smaller than 128 GiB */
+/* Of a virtual pointer, in the layout of all versions, and in that of the paper about VEDA: an allocation is smaller than 128 or 4 GiB. */
+enum { VEDA_OFFSET_BITS = 37, VEDA_SHORT_OFFSET_BITS = 32 };
 
 /* Results that SOL tells apart. */
 enum {
