@@ -13,10 +13,12 @@
 #include "device/device.h"
 #include "dnn/emit.h"
 #include "dnn/recurrent_grad.h"
+#include "dnn/step.h"
 #include "run/host.h"
 
 #include "device/step_kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Tasks of a step: several for each processor of a large device, as some may take longer. */
@@ -27,6 +29,7 @@
     __asm__(".section .rodata." #name ",\"a\"\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.previous\n")
 EMBED(far_step_numbers, "src/run/step_numbers.h");
 EMBED(far_step_kernels, "src/device/step_kernels.h");
+EMBED(far_product, "src/dnn/product_plain.h");
 EMBED(far_recurrent, "src/dnn/recurrent_plain.h");
 EMBED(far_recurrent_grad, "src/dnn/recurrent_grad_plain.h");
 
@@ -176,6 +179,69 @@ static enum sol_status convert_resample(struct build *b, struct step *step) {
     return finish_kernel(b, step, &text);
 }
 
+/* ---- Products: the step of module DNN ---- */
+
+/* Where the kernel finds pointers and arguments. Behind the step's own are the sizes, unless they are open: then they are there already. */
+static void define_positions(struct text *text) {
+    text_add(text,
+             "enum { X = %d, WEIGHT = %d, BIAS = %d, RESIDUAL = %d, SCALE = %d, SHIFT = %d, Y = %d };\n"
+             "enum { BATCH = %d, X_STRIDE = %d, Y_STRIDE = %d, SIZES = %d, IMAGES = SIZES + 4, "
+             "COLUMNS = SIZES + %d };\n",
+             DNN_X, DNN_WEIGHT, DNN_BIAS, DNN_RESIDUAL, DNN_SCALE, DNN_SHIFT, DNN_Y, DNN_BATCH,
+             DNN_X_STRIDE, DNN_Y_STRIDE, DNN_N_ARGS, DNN_N_MATRIX);
+    text_add(text,
+             "enum { A_ROW = %d, A_COLUMN = %d, B_ROW = %d, B_COLUMN = %d, Y_ROW = %d, N_ROWS = %d, "
+             "DIMS = %d, MAX_DIMS = %d, DIM_FIELDS = %d };\n",
+             DNN_A_ROW, DNN_A_COLUMN, DNN_B_ROW, DNN_B_COLUMN, DNN_Y_ROW, DNN_ROWS, DNN_DIMS,
+             DNN_MAX_DIMS, DNN_DIM_FIELDS);
+}
+
+/* The text of a number that may be infinite. */
+static const char *float_text(struct build *b, float v) {
+    if (isinf(v)) return v < 0 ? "(-INFINITY)" : "INFINITY";
+    return arena_printf(b->arena, "%af", (double)v);
+}
+
+static void define_activation(struct build *b, struct text *text, const struct dnn_problem *p) {
+    const bool is_clamp = p->act == DNN_ACT_CLAMP;
+    if (p->prologue) define(text, "PROLOGUE", float_text(b, p->prologue_min));
+    if (p->act == DNN_ACT_NONE) return;
+    define(text, "MIN", float_text(b, is_clamp ? p->act_min : 0));
+    define(text, "MAX", float_text(b, is_clamp ? p->act_max : INFINITY));
+}
+
+static void add_image_sizes(struct build *b, struct step *step, const struct dnn_problem *p) {
+    const int side[] = {p->h, p->w, p->oh, p->ow};
+    const int more[] = {p->c / p->groups, p->k / p->groups, p->groups, p->kh, p->kw, p->sh, p->sw,
+                        p->dh,            p->dw,            p->pt,     p->pl};
+    for (int i = 0; i < COUNT(side) && !p->open; i++) add_number(b, step, side[i]);
+    for (int i = 0; i < COUNT(more); i++) add_number(b, step, more[i]);
+}
+
+/* A linear layer is one product, of x and the transposed weight. */
+static void add_matrix_sizes(struct build *b, struct step *step, const struct dnn_problem *p) {
+    int64_t linear[DNN_N_MATRIX] = {[DNN_A_ROW] = p->c,    [DNN_A_COLUMN] = 1, [DNN_B_ROW] = 1,
+                                    [DNN_B_COLUMN] = p->c, [DNN_Y_ROW] = p->k};
+    const int64_t *matrix = p->kind == DNN_LINEAR ? linear : p->matrix;
+    if (p->open) return;
+    for (int i = 0; i < DNN_N_MATRIX; i++) add_number(b, step, matrix[i]);
+    add_number(b, step, p->k);
+    add_number(b, step, p->c);
+}
+
+static enum sol_status convert_product(struct build *b, struct step *step) {
+    static const char *const names[] = {"CONV", "MATRIX", "MATRIX", "WEIGHT"};
+    const struct dnn_problem *p = &((const struct dnn_work *)step->data)->plan.problem;
+    const bool has_images = p->kind == DNN_CONV || p->kind == DNN_CONV_WEIGHT;
+    struct text text = begin_text(b, names[p->kind]);
+    define_positions(&text);
+    define_activation(b, &text, p);
+    if (has_images) add_image_sizes(b, step, p);
+    else add_matrix_sizes(b, step, p);
+    text_add_raw(&text, far_product, strlen(far_product));
+    return finish_kernel(b, step, &text);
+}
+
 /* ---- Recurrent layers ---- */
 
 /* `loops`: the text of the layer, or of its gradient, which needs the numbers of the first, too. */
@@ -218,6 +284,7 @@ enum sol_status device_convert(struct build *b, struct step *step) {
                 {&step_gather, convert_gather},
                 {&step_scatter, convert_scatter},
                 {&step_resample, convert_resample},
+                {&step_dnn, convert_product},
                 {&step_recurrent_plain, convert_recurrent},
                 {&step_recurrent_grad_plain, convert_recurrent_grad}};
     for (int i = 0; i < COUNT(rows); i++)
@@ -234,6 +301,9 @@ static enum sol_status emit_dfp(struct build *b, const struct cluster *cluster) 
     return SOL_OK;
 }
 
+/* Kernels in C have no instruction set. */
+static const struct dnn_isa no_isa;
+
 enum sol_status device_emit_far(struct build *b, const struct cluster *cluster) {
     switch (cluster->module) {
     case MODULE_DFP: return emit_dfp(b, cluster);
@@ -241,8 +311,8 @@ enum sol_status device_emit_far(struct build *b, const struct cluster *cluster) 
     case MODULE_GATHER: return build_gather(b, cluster);
     case MODULE_RECURRENT: return dnn_emit_recurrent(b, cluster, NULL);
     case MODULE_HOST: return build_host(b, cluster);
-    case MODULE_DNN:       /* none: such devices have no supports_anchor */
-    case MODULE_ATTENTION: /* none: nor `computes` */
+    case MODULE_DNN: return dnn_emit(b, cluster, &no_isa, NULL, NULL);
+    case MODULE_ATTENTION: /* none: such devices have no `computes` */
     case MODULE_VIEW: break;
     }
     return SOL_OK;

@@ -157,6 +157,9 @@ struct dnn_impl {
 
 /* The implementations in the order of dnn/list.h, ended by NULL. */
 extern const struct dnn_impl *const dnn_impls[];
+/* Of devices whose kernels are C text, which their compiler compiles: an implementation has a plan, but no functions (plain.c). */
+extern const struct dnn_impl dnn_plain;
+extern const struct dnn_impl *const dnn_far_impls[];
 
 /* An instruction set and its kernels. */
 struct dnn_isa {

@@ -43,4 +43,8 @@ bool dnn_computes(const struct layer *layer, int lanes);
 /* Can this convolution write a plain y in about the time that a blocked one takes? Then only a bias and an activation are fused. */
 bool dnn_writes_plain(const struct layer *conv, int lanes);
 
+/* plain.c: the same as dnn_supports and dnn_writes_plain, for far devices. */
+bool dnn_plain_supports(const struct layer *layer, int lanes);
+bool dnn_plain_takes_conv(const struct layer *conv, int lanes);
+
 #endif

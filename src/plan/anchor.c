@@ -295,7 +295,7 @@ bool cluster_is_dnn(const struct clustering *c, const struct layer *l) {
     if (l->kind == LAYER_matmul)
         return is_matrix_product(c, l) && c->plan->supports_anchor(l, c->plan->caps.block);
     if (l->kind == LAYER_conv_weight)
-        return l->in[1]->layout.block && !ir_is_constant(l->out[0]) &&
+        return (l->in[1]->layout.block || c->plan->caps.block == 1) && !ir_is_constant(l->out[0]) &&
                c->plan->supports_anchor(l, c->plan->caps.block);
     if (!is_anchor(l) || !ir_is_constant(l->in[1]) || ir_is_constant(l->out[0])) return false;
     if (ir_is_conv(l) && !l->out[0]->layout.block) return plan_writes_plain(c->plan, l);
@@ -319,5 +319,5 @@ void cluster_dnn(struct clustering *c, struct layer *l) {
     for (int i = 0; i < 2 && l->kind == LAYER_matmul; i++) take_permute(c, cluster, i);
     cluster_add(c, cluster, l);
     struct tensor *y = take_closed(c, cluster);
-    if (!is_plain_conv(l)) take_generated(c, cluster, y);
+    if (!is_plain_conv(l) && c->plan->caps.calls_epilogue) take_generated(c, cluster, y);
 }

@@ -32,6 +32,8 @@ struct device_caps {
     int64_t portion_cache;
     const struct dfp_dialect *dialect;   /* of generated code: dfp/dialect.h */
     const struct dnn_impl *const *impls; /* of module DNN, NULL at the end; NULL: there are none */
+    /* They call a generated epilogue for each region of the output that they have computed. Else it is a kernel of its own. */
+    bool calls_epilogue;
     bool is_host; /* its memory is the host's, so that a program can run on the caller's pointers */
 };
 

@@ -25,12 +25,13 @@ static void list_devices(void (*visit)(void *user, const struct sol_info *info),
 }
 
 /* The detail of a vendor's library is its version, or why it cannot be opened. A disabled one is not opened. */
-static void list_kernels(void (*visit)(void *user, const struct sol_info *info), void *user) {
-    for (int i = 0; dnn_impls[i]; i++) {
-        bool available = !env_has(ENV_SOL_DISABLE, dnn_impls[i]->name);
-        const char *detail = available ? "own kernel" : "disabled by SOL_DISABLE";
-        if (available && dnn_impls[i]->probe) detail = dnn_impls[i]->probe(&available);
-        visit(user, &(struct sol_info){"library", dnn_impls[i]->name, available, detail});
+static void list_kernels(const struct dnn_impl *const *impls, const char *what,
+                         void (*visit)(void *user, const struct sol_info *info), void *user) {
+    for (int i = 0; impls[i]; i++) {
+        bool available = !env_has(ENV_SOL_DISABLE, impls[i]->name);
+        const char *detail = available ? what : "disabled by SOL_DISABLE";
+        if (available && impls[i]->probe) detail = impls[i]->probe(&available);
+        visit(user, &(struct sol_info){"library", impls[i]->name, available, detail});
     }
 }
 
@@ -50,7 +51,8 @@ void sol_query(void (*visit)(void *user, const struct sol_info *info), void *use
     char folder[4096];
     list_devices(visit, user);
     list_isas(visit, user);
-    list_kernels(visit, user);
+    list_kernels(dnn_impls, "own kernel", visit, user);
+    list_kernels(dnn_far_impls, "own kernel of far devices", visit, user);
     bool found = jit_compiler(&path, &version) == SOL_OK;
     visit(user, &(struct sol_info){"compiler", found ? path : "cc", found,
                                    found ? version : sol_error()});

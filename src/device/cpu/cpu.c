@@ -72,6 +72,7 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     caps->block = caps->vector = isa->lanes;
     caps->dialect = &dfp_gnu;
     caps->impls = dnn_impls;
+    caps->calls_epilogue = true;
     return SOL_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "device/ve/ve.h"
 #include "device/device.h"
 #include "dfp/dialect.h"
+#include "dnn/emit.h"
 
 #include <string.h>
 
@@ -63,6 +64,7 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     caps->portion_cache = 0;
     caps->dialect = &dfp_plain;
     caps->is_host = false;
+    caps->impls = dnn_far_impls;
     return SOL_OK;
 }
 
@@ -78,6 +80,8 @@ const struct device device_ve = {
     .what = "NEC SX-Aurora TSUBASA",
     .unavailable = say_unavailable,
     .caps = get_caps,
+    .supports_anchor = dnn_plain_supports,
+    .writes_plain = dnn_plain_takes_conv,
     .refuse_fusion = dfp_refuse,
     .emit = device_emit_far,
     .convert = device_convert,
