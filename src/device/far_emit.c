@@ -52,6 +52,8 @@ static void add_number(struct build *b, struct step *step, int64_t number) {
 
 /* `text` lives as long as the program. The device passes its address, without reading it, to exec_check_words. */
 static void add_message(struct build *b, struct step *step, const char *text) {
+    ASSERT(step->n_arg < 64);
+    step->texts |= UINT64_C(1) << step->n_arg;
     add_number(b, step, (int64_t)(uintptr_t)text);
 }
 

@@ -269,6 +269,45 @@ static enum sol_status alloc_weights(struct sol_weights *w) {
     return status;
 }
 
+/* ---- Weights that are packed already ---- */
+
+/* All slots at once: on both sides they lie one behind the other. */
+static enum sol_status copy_packed(const struct sol_weights *w, struct sol_queue *q,
+                                   enum transfer_kind kind) {
+    const bool is_up = kind == TRANSFER_TO_DEVICE;
+    if (!w->packed.n) return SOL_OK;
+    return far_copy(w->program, q,
+                    &(struct transfer){.kind = kind,
+                                       .to = is_up ? w->far->packed : 0,
+                                       .from = is_up ? 0 : w->far->packed,
+                                       .host = w->packed.slot[0],
+                                       .size = w->packed.offset[w->packed.n]},
+                    false);
+}
+
+static enum sol_status copy_weights(const struct sol_weights *w, bool with_params,
+                                    enum transfer_kind kind) {
+    struct sol_queue *q;
+    TRY(queue_take(w->program->far->device, &q));
+    enum sol_status status = copy_packed(w, q, kind);
+    if (!status && with_params) status = far_copy_params(w, q, kind, false);
+    if (!status) status = queue_wait(q);
+    queue_put_back(q);
+    return status;
+}
+
+static enum sol_status adopt(struct sol_weights *w) {
+    TRY(alloc_weights(w));
+    enum sol_status status = copy_weights(w, true, TRANSFER_TO_DEVICE);
+    if (status) free_weights(w);
+    return status;
+}
+
+enum sol_status far_fetch_packed(const struct sol_weights *w, char *memory) {
+    for (int i = 0; i < w->packed.n; i++) w->packed.slot[i] = memory + w->packed.offset[i];
+    return copy_weights(w, false, TRANSFER_TO_HOST);
+}
+
 /* ---- Attaching ---- */
 
 static void free_saved(const struct sol_program *p, const void *saved) {
@@ -283,13 +322,14 @@ static void count(const struct sol_program *p, struct sol_transfers *out) {
                                   .weights = atomic_load(&counts->weights)};
 }
 
-static const struct runner runner = {.run = far_run,
-                                     .alloc = alloc_weights,
-                                     .pack = far_pack,
-                                     .free = free_weights,
-                                     .release = unload,
-                                     .free_saved = free_saved,
-                                     .count = count};
+const struct runner far_runner = {.run = far_run,
+                                  .alloc = alloc_weights,
+                                  .pack = far_pack,
+                                  .adopt = adopt,
+                                  .free = free_weights,
+                                  .release = unload,
+                                  .free_saved = free_saved,
+                                  .count = count};
 
 void far_attach(struct sol_program *p, const struct target *target, int number, int n_constants,
                 int n_kernels, struct far_kernel *kernel) {
@@ -300,5 +340,5 @@ void far_attach(struct sol_program *p, const struct target *target, int number, 
                              .n_kernels = n_kernels,
                              .kernel = kernel,
                              .constant_offset = ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
-    p->runner = &runner;
+    p->runner = &far_runner;
 }

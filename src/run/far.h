@@ -74,11 +74,15 @@ extern const struct target host_target;
 
 enum sol_status far_open(const struct target *target, int number, struct far_device **out);
 void far_close(struct far_device *device);
+/* The runner of programs with a far part. */
+extern const struct runner far_runner;
 /* Makes a program with so many constants run on `target`. `kernel` is in the program's arena. */
 void far_attach(struct sol_program *program, const struct target *target, int number,
                 int n_constants, int n_kernels, struct far_kernel *kernel);
 /* Opens the program's device and loads its code, unless that has been done. */
 enum sol_status far_load(struct sol_program *program);
+/* Copies the packed parameters to `memory` of the host, in which the slots of weights->packed lie then. */
+enum sol_status far_fetch_packed(const struct sol_weights *weights, char *memory);
 /* Bytes of an input or output for these values of all symbols. */
 size_t far_port_size(const struct sol_program *program, bool is_output, int i,
                      const int64_t *symbols);
