@@ -54,9 +54,9 @@ $(BUILD)/%.o: %.c
 	$(CC) $(CFLAGS) -c -o $@ $<
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
-$(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/pieces.o: src/device/ve/entry.h src/device/ve/pieces.h
+$(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/compile.o: src/device/ve/entry.h src/device/ve/pieces.h
 $(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
-$(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/deploy/*.[ch] include/sol/*.h)
+$(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/device/ve/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)

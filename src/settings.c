@@ -24,8 +24,7 @@ static void add_word(char *out, size_t size, const char *word) {
 static void check_disabled(void) {
     char words[512] = "";
     for (int i = 0; dnn_impls[i]; i++) add_word(words, sizeof words, dnn_impls[i]->name);
-    for (int i = 0; dnn_far_impls[i]; i++)
-        add_word(words, sizeof words, dnn_far_impls[i]->name);
+    for (int i = 0; dnn_far_impls[i]; i++) add_word(words, sizeof words, dnn_far_impls[i]->name);
     for (int i = 0; devices[i]; i++) add_word(words, sizeof words, devices[i]->name);
     add_word(words, sizeof words, "all");
     env_check_words(ENV_SOL_DISABLE, words);

@@ -36,7 +36,7 @@ struct sol_library {
     const char *path;      /* the output folder, created if missing; NULL: the working directory */
     enum sol_target target;
     enum sol_library_weights weights;
-    const char *device;     /* "x86", "arm64", or "c" for portable C; NULL: this machine's */
+    const char *device;     /* "x86", "arm64", "ve", or "c" for portable C; NULL: this machine's */
     const char *cpu;        /* its instruction set; NULL: this machine's best, or the usual one */
     const char *compiler;   /* NULL: $SOL_CC or cc; for another device its cross compiler */
     const int64_t *symbols; /* the sizes of func_name, one per symbol of the model; NULL: all 1 */
@@ -50,7 +50,7 @@ struct sol_library {
  * Writes the library and its header. `params`: as for sol_weights_new. It replaces an earlier deployment of the same name,
  * of any target, and no other files. On failure no file changes. EINVAL: a name is no identifier, the folder cannot be
  * created, or a file that SOL did not write already has one of the names. EUNSUPPORTED: the device does not have an
- * option. ETOOL: the compiler is missing or fails.
+ * option. EDEVICE: a far device cannot be used here. ETOOL: the compiler is missing or fails.
  */
 SOL_API SOL_CHECKED enum sol_status sol_deploy(const struct sol_model *model,
                                                const void *const *params,

@@ -18,6 +18,7 @@ from sol.config import config
 x86 = "x86"  # avx512, avx2
 arm64 = "arm64"  # neon; sol.deploy only
 c = "c"  # any processor: portable C
+ve = "ve"  # NEC SX-Aurora TSUBASA
 far = "far"  # a stand-in for an accelerator, for tests: another process of this machine, slow
 
 

@@ -1,7 +1,7 @@
 /*
  * sol_deploy: from a model to a library.
  *
- *   check_names, find_isa -> deploy_begin -> compile -> place_weights -> deploy_native or deploy_portable -> deploy_replace
+ *   check_names, find_device -> deploy_begin -> compile -> place_weights -> deploy_native or deploy_portable -> deploy_replace
  *
  * All files are written to a temporary folder beside the result. Complete files replace those of an earlier deployment, and the
  * folder is always removed. So the result is never incomplete, and after a failure the earlier files are unchanged.
@@ -169,17 +169,26 @@ enum sol_status deploy_write_weights(struct deployment *d, const char *name, boo
 
 /* ---- The program ---- */
 
+static enum sol_status refuse_cpu(const char *device, const char *cpu) {
+    if (!cpu) return SOL_OK;
+    return fail(SOL_EINVAL, "the device \"%s\" has no instruction sets; cpu is \"%.32s\"", device,
+                cpu);
+}
+
+/* Sets d->far, with the host's instruction set. */
+static enum sol_status find_far(struct deployment *d, const char *device) {
+    d->isa = cpu_isa();
+    TRY(refuse_cpu(device, d->library->cpu));
+    return device_find(device, &d->far);
+}
+
 /* Sets d->isa: that of `cpu` if it is given; else for this machine's device the one that the machine has, for another device the
  * first, which is its best. */
-static enum sol_status find_isa(struct deployment *d) {
+static enum sol_status find_device(struct deployment *d) {
     const char *device = d->library->device ? d->library->device : CPU_NAME;
     const char *cpu = d->library->cpu;
-    if (!strcmp(device, "c")) {
-        if (cpu)
-            return fail(SOL_EINVAL, "the device \"c\" has no instruction sets; cpu is \"%.32s\"",
-                        cpu);
-        return SOL_OK;
-    }
+    if (!strcmp(device, "c")) return refuse_cpu(device, cpu);
+    if (deploy_has_files(device)) return find_far(d, device);
     if (!cpu && !strcmp(device, CPU_NAME)) {
         d->isa = cpu_isa();
         return SOL_OK;
@@ -205,13 +214,16 @@ static enum sol_status check_calls(const struct model *m) {
                 name);
 }
 
-/* Compiles the model with keep_source, which keeps the texts of kernels and uses own kernels only. For packed weights, the
- * prepack steps run here, also those for another processor, as portable vector code. */
+/* Compiles the model with keep_source, which keeps the texts of kernels and uses own kernels only; a program of a far device has the
+ * files that its compiler wrote. For packed weights, the prepack steps run here, also those for another processor, as portable vector
+ * code. */
 static enum sol_status compile(struct deployment *d, const struct sol_model *model) {
     const struct sol_library *library = d->library;
-    struct sol_options options = {.device = d->isa ? CPU_NAME : "c",
-                                  .cpu = d->isa ? d->isa->name : NULL,
-                                  .keep_source = true,
+    struct sol_options options = {.device = d->far   ? d->far->name
+                                            : d->isa ? CPU_NAME
+                                                     : "c",
+                                  .cpu = d->isa && !d->far ? d->isa->name : NULL,
+                                  .keep_source = !d->far,
                                   .batch_hint = library->symbols ? library->symbols[0] : 0,
                                   .deterministic = library->deterministic,
                                   .no_autotune = library->no_autotune};
@@ -219,7 +231,9 @@ static enum sol_status compile(struct deployment *d, const struct sol_model *mod
     if (d->program->n_outputs > LIBRARY_MAX_OUTPUTS)
         return fail(SOL_EUNSUPPORTED, "%d outputs; a library has at most %d", d->program->n_outputs,
                     LIBRARY_MAX_OUTPUTS);
-    return d->is_packed ? sol_weights_new(d->program, d->params, &d->weights) : SOL_OK;
+    if (!d->is_packed) return SOL_OK;
+    TRY(sol_weights_new(d->program, d->params, &d->weights));
+    return d->far ? deploy_fetch_packed(d) : SOL_OK;
 }
 
 static enum sol_status make_files(struct deployment *d) {
@@ -233,7 +247,7 @@ static enum sol_status deploy(struct deployment *d, const struct sol_model *mode
     TRY(sol_model_check(model));
     TRY(check_calls(ir_user_model(model)));
     TRY(check_names(d->library));
-    TRY(find_isa(d));
+    TRY(find_device(d));
     TRY(deploy_check_hosts(d, ir_user_model(model)));
     d->lib = d->library->lib_name, d->func = d->library->func_name;
     d->symbols = d->library->symbols ? d->library->symbols : ones;

@@ -5,7 +5,8 @@
  *     folder.c    the temporary folder, which is removed at the end
  *     replace.c   moves the finished files to their place and removes those of an earlier deployment
  *     custom.c    custom layers, in native libraries
- *     native.c    targets x86 and arm64: program.c prints the program for the runtime, tool.c compiles both
+ *     native.c    targets x86 and arm64: program.c prints the program for the runtime, tool.c compiles both. Also far devices,
+ *                 for which far_program.c prints what they need
  *     portable.c  target c: C99 that calls the kernels one after the other
  *   header.c   the header that users include, and the functions that it declares
  *   sources.c  the source text of the runtime and the kernels
@@ -14,6 +15,7 @@
 #define SOL_DEPLOY_PARTS_H
 
 #include "deploy/library.h"
+#include "device/device.h"
 #include "dnn/dnn.h"
 
 #include <sol/deploy.h>
@@ -32,6 +34,7 @@ struct deployment {
     const struct sol_library *library;
     const char *lib, *func;    /* names */
     const struct dnn_isa *isa; /* NULL: portable C */
+    const struct device *far;  /* on which the library runs the network; NULL: on the host */
     struct sol_program *program;
     struct sol_weights *weights; /* NULL unless packed */
     struct binding *binding;     /* of portable C */
@@ -39,6 +42,7 @@ struct deployment {
     const int64_t *symbols;
     VEC(const struct sol_custom *) customs; /* code of custom layers, in the order of first use */
     VEC(struct size) sizes;                 /* all different sizes of the program */
+    VEC(int) texts;                         /* those of them that are addresses of texts */
     const char *place;                      /* the folder of the result */
     VEC(const char *) made;  /* folders that were created for `place`, outermost first */
     const char *work;        /* a temporary folder in `place`, removed at the end */
@@ -85,6 +89,9 @@ void deploy_progress(struct deployment *d, const char *what);
 
 /* ---- native.c, portable.c ---- */
 enum sol_status deploy_native(struct deployment *d);
+/* Prints an array `symbol` with the content of the file `name` in `folder`, which the assembler includes. */
+void deploy_print_included(struct deployment *d, struct text *text, const char *name,
+                           const char *symbol);
 enum sol_status deploy_portable(struct deployment *d);
 /* Bytes of working memory of a call of the portable library. */
 size_t deploy_portable_memory(const struct deployment *d);
@@ -105,8 +112,17 @@ enum sol_status deploy_write_custom(struct deployment *d, int i, const char *nam
 /* Prints data_i, the struct host_step of step number i. */
 void deploy_print_custom(struct deployment *d, struct text *text, const struct step *step, int i);
 
+/* ---- far_program.c ---- */
+
+/* Are there files of this far device that become part of libraries? */
+bool deploy_has_files(const char *device);
+/* Copies the packed parameters from the device, so that `weights` has them as those of the host. */
+enum sol_status deploy_fetch_packed(struct deployment *d);
+/* Prints what the program needs on its device, and writes the file "far". */
+enum sol_status deploy_print_far(struct deployment *d, struct text *text);
+
 /* ---- program.c: a program as C ---- */
-void deploy_print_program(struct deployment *d, struct text *text);
+enum sol_status deploy_print_program(struct deployment *d, struct text *text);
 void deploy_print_kernels(struct deployment *d, struct text *text);
 /* Prints a string literal; all bytes are escaped as needed. */
 void deploy_print_string(struct text *text, const char *string);
@@ -114,8 +130,7 @@ void deploy_print_int(struct text *text, int64_t value);
 void deploy_print_ints(struct text *text, int64_t n, const int64_t *value);
 /* Calls `visit` for every generated kernel of the step lists of deploy_list; once for equal kernels. */
 void deploy_visit_kernels(struct deployment *d,
-                          void (*visit)(struct text *text, const struct kernel *kernel),
-                          struct text *text);
+                          void (*visit)(void *user, const struct kernel *kernel), void *user);
 /* Do the kernels need dfp_types? */
 void deploy_print_numbers(struct text *text, const char *name, int64_t n, const int32_t *number);
 bool deploy_needs_types(struct deployment *d);
@@ -150,7 +165,8 @@ enum sol_status deploy_run(struct deployment *d, const char *command, const char
 struct deploy_source {
     const char *name; /* "src/run/exec.c" */
     const char *text;
-    /* "winograd": only these kernels need the file; "recurrent", "attention": such layers; "": the runtime does */
+    /* "winograd": only these kernels need the file; "recurrent", "attention": such layers; "far devices": all of them; "ve": this
+     * one; "": the runtime does */
     const char *part;
     bool is_kernel; /* compile it with the flags of the instruction set */
 };

@@ -119,7 +119,13 @@ static const char read_once[] =
     " * there are several threads.\n";
 
 static void print_intro(struct deployment *d, struct text *text) {
-    deploy_print_named(d, text, DEPLOY_HEADER_HEAD " Needs the C library and nothing else.\n *\n");
+    deploy_print_named(d, text, DEPLOY_HEADER_HEAD);
+    if (d->far)
+        text_add(text,
+                 " Runs on %s (%s), whose driver it opens at its first call.\n"
+                 " * It is linked with the C library and nothing else.\n *\n",
+                 d->far->name, d->far->what);
+    else text_add(text, " Needs the C library and nothing else.\n *\n");
     print_ports(d, text, false);
     print_ports(d, text, true);
     text_add(text, " *\n * Tensors are dense, the last dimension is the innermost.%s\n",
@@ -150,9 +156,10 @@ static const char *calls(const struct deployment *d) {
 }
 
 /* The simple interface: four functions with the name that the user chose, predict by default. */
-static const char simple[] =
+static const char simple_head[] =
     "/* ---- Simple: one call ---- */\n\n"
-    "/* Makes ready what the first call would else make ready. deviceIdx: 0, as there is one device. */\n"
+    "/* Makes ready what the first call would else make ready. deviceIdx: ";
+static const char simple[] =
     "void $_init(const int deviceIdx);\n"
     "/* For random layers, of which there are none: nothing changes, returns 0. */\n"
     "int $_seed(const int seed);\n";
@@ -168,6 +175,10 @@ static const char error[] =
 
 static void print_simple(struct deployment *d, struct text *text) {
     deploy_print_named(d, text, calls(d));
+    deploy_print_named(d, text, simple_head);
+    text_add(text, "%s. */\n",
+             d->far ? "the device's number, from 0, which is used without this call"
+                    : "0, as there is one device");
     deploy_print_named(d, text, simple);
     deploy_print_named(d, text, d->library->static_memory ? predict_static : predict_malloc);
     text_add(text, "void %s(", d->func);
@@ -199,6 +210,7 @@ static const char threads[] =
     "/* Threads that take part in a call; 0: all cores. Libraries of one program share them. */\n";
 static const char one_thread[] =
     "/* Changes nothing: a call runs on the thread that makes it. */\n";
+static const char device_threads[] = "/* Changes nothing: a call uses all of the device. */\n";
 static const char end[] = "void @_set_threads(int n);\nconst char *@_error(void);\n\n"
                           "#ifdef __cplusplus\n}\n#endif\n#endif\n";
 
@@ -206,7 +218,7 @@ static void print_contexts(struct deployment *d, struct text *text) {
     deploy_print_named(d, text, contexts);
     deploy_print_named(d, text, has_open_sizes(d) ? open_sizes : fixed_sizes);
     deploy_print_named(d, text, shapes);
-    deploy_print_named(d, text, is_portable(d) ? one_thread : threads);
+    deploy_print_named(d, text, d->far ? device_threads : is_portable(d) ? one_thread : threads);
     deploy_print_named(d, text, end);
 }
 

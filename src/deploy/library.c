@@ -7,6 +7,7 @@
 #include "deploy/library.h"
 
 #include "deploy/weights_hash.h"
+#include "run/far.h"
 #include "run/pool.h"
 
 #include <dlfcn.h>
@@ -23,10 +24,11 @@ struct library_context {
     const struct sol_weights *weights;
 };
 
-/* Protects `mapped` and `shared` while they are set, once per process; a fork waits for it. */
+/* Protects `mapped`, `shared` and `is_expanded` while they are set, once per process; a fork waits for it. */
 static struct lock lock = LOCK_INITIALIZER;
 static const char *mapped; /* the weights of the file, after it was checked */
 static struct sol_weights *shared;
+static bool is_expanded;                        /* the program has its steps */
 static _Atomic(struct library_context *) first; /* the default context of `predict` */
 
 /* Clears the message after success, since functions may have set one on the way. */
@@ -146,31 +148,46 @@ static enum sol_status expand_list(struct step_list *to, const struct library_li
 
 static enum sol_status expand_program(void) {
     struct sol_program *program = this_library.program;
+    if (is_expanded) return SOL_OK; /* an earlier opening failed later */
     program->n_packed = this_library.n_packed;
     program->packed = expand_slots(this_library.packed, this_library.n_packed);
     if (!program->packed) return fail(SOL_ENOMEM, "no memory for a network");
     TRY(expand_list(&program->phase[PREPACK], &this_library.prepack));
-    return expand_list(&program->phase[FORWARD], &this_library.steps);
+    TRY(expand_list(&program->phase[FORWARD], &this_library.steps));
+    is_expanded = true;
+    return SOL_OK;
 }
 
 /* ---- Opening ---- */
 
-/* Makes `shared` of packed parameters, which it uses in place: nothing is computed or copied. */
-static enum sol_status adopt_packed(const void *const *param, const char *packed) {
+/* Makes weights of packed parameters, which the host uses in place: nothing is computed or copied. A far device copies them. */
+static enum sol_status place_packed(const void *const *param, const char *packed, size_t *offset,
+                                    char **slot, struct sol_weights *out) {
     const struct sol_program *program = this_library.program;
-    const size_t n = (size_t)program->n_packed;
+    weights_place(program, offset);
+    for (int i = 0; i < program->n_packed; i++) slot[i] = (char *)(uintptr_t)packed + offset[i];
+    *out = (struct sol_weights){1,
+                                program,
+                                (const void **)(uintptr_t)param,
+                                {.n = program->n_packed, .offset = offset, .slot = slot}};
+    return program->runner ? program->runner->adopt(out) : SOL_OK;
+}
+
+static enum sol_status adopt_packed(const void *const *param, const char *packed) {
+    const size_t n = (size_t)this_library.program->n_packed;
     struct sol_weights *w = mem_alloc(sizeof *w, 64);
     size_t *offset = mem_alloc(sizeof *offset * (n + 1), 16);
     char **slot = mem_alloc(sizeof *slot * (n + 1), 16);
-    if (!w || !offset || !slot) return fail(SOL_ENOMEM, "no memory for weights");
-    weights_place(program, offset);
-    for (size_t i = 0; i < n; i++) slot[i] = (char *)(uintptr_t)packed + offset[i];
-    *w = (struct sol_weights){1,
-                              program,
-                              (const void **)(uintptr_t)param,
-                              {.n = program->n_packed, .offset = offset, .slot = slot}};
-    shared = w;
-    return SOL_OK;
+    enum sol_status status = w && offset && slot ? place_packed(param, packed, offset, slot, w)
+                                                 : fail(SOL_ENOMEM, "no memory for weights");
+    if (!status) {
+        shared = w;
+        return SOL_OK;
+    }
+    mem_free(w);
+    mem_free(offset);
+    mem_free(slot);
+    return status;
 }
 
 /* Called once per process, under the lock: checks the processor, finds the weights, expands the steps, and packs the parameters
@@ -263,9 +280,20 @@ static struct library_context *open_first(void) {
     return none;
 }
 
+/* Of far devices there may be several. The library uses one, as its weights are there. */
+static enum sol_status choose_device(int number) {
+    struct far_program *far = this_library.program->far;
+    lock_acquire(&lock);
+    if (far && !shared) far->number = number;
+    const int used = far ? far->number : 0;
+    lock_release(&lock);
+    if (number == used) return SOL_OK;
+    return far ? fail(SOL_EINVAL, "the library uses device %d already, not %d", used, number)
+               : fail(SOL_EINVAL, "there is no device %d: the only one is 0", number);
+}
+
 void library_init(int device) {
-    if (device) (void)fail(SOL_EINVAL, "there is no device %d: the only one is 0", device);
-    else if (open_first()) (void)done(SOL_OK);
+    if (!choose_device(device) && open_first()) (void)done(SOL_OK);
 }
 
 int library_seed(void) {

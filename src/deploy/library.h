@@ -77,7 +77,7 @@ int library_shape(bool is_output, int i, const int64_t *symbols, int64_t *dim);
  * memory. */
 void library_predict(struct library_context *context, const void *const *inputs,
                      void **const *outputs);
-/* `device` must be 0, the only one. */
+/* `device`: the number of the far device, before the library is open; on the host 0, the only one. */
 void library_init(int device);
 int library_seed(void); /* 0 */
 void library_set_threads(int n);

@@ -1,6 +1,6 @@
 /*
  * Native libraries, for processors that SOL has kernels for: the program as constants, with the runtime and the kernels that it
- * needs.
+ * needs. If it runs on a far device, the kernels are files that the device's compiler wrote.
  *
  *   network.c (text of program.c, interface) + kernels.c (generated kernels) + files of sources.c
  *        -> objects, without functions that are never called -> libNAME.so | libNAME.a | a folder of sources
@@ -52,6 +52,8 @@ static bool has_attention(const struct deployment *d) {
 static bool is_needed(const struct deployment *d, const struct deploy_source *source) {
     if (!strcmp(source->part, "recurrent")) return has_recurrent(d);
     if (!strcmp(source->part, "attention")) return has_attention(d);
+    if (!strcmp(source->part, "far devices")) return d->far;
+    if (d->far && !strcmp(source->part, d->far->name)) return true;
     for (int i = 0; dnn_impls[i] && *source->part; i++) {
         const char *file = dnn_find_file(dnn_impls[i]);
         if (file && !strcmp(file, source->part) && uses(d, dnn_impls[i])) return true;
@@ -92,24 +94,28 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
 #define QUOTED(...) #__VA_ARGS__
 #define TEXT_OF(macro) QUOTED(macro)
 
-/* Prints `refuse`, which checks the processor. It is called before any code that is compiled for the instruction set. */
+/* Prints `refuse`, which checks the processor. It is called before any code that is compiled for the instruction set; with a far
+ * device there is no such code. */
 static void print_refusal(struct deployment *d, struct text *text) {
-    const char *condition = "1", *what = "";
-    if (!strcmp(d->isa->name, "avx512")) condition = TEXT_OF(CPU_HAS_AVX512), what = "AVX-512";
-    if (!strcmp(d->isa->name, "avx2")) condition = TEXT_OF(CPU_HAS_AVX2), what = "AVX2";
+    const char *condition = "1", *what = "", *isa = d->far ? "" : d->isa->name;
+    if (!strcmp(isa, "avx512")) condition = TEXT_OF(CPU_HAS_AVX512), what = "AVX-512";
+    if (!strcmp(isa, "avx2")) condition = TEXT_OF(CPU_HAS_AVX2), what = "AVX2";
     text_add(text, "static const char *refuse(void) { return %s ? NULL : \"%s\"; }\n", condition,
              what);
 }
 
-/* The assembler includes the file of weights. Its path is printed in octal, so that it may contain any character. */
-static void print_embedded(struct deployment *d, struct text *text) {
-    text_add(text, "__asm__(\".section .rodata.library_weights,\\\"a\\\"\\n.balign 4096\\n"
-                   "library_weights:\\n.incbin \\\"");
+/* The file's path is printed in octal, so that it may contain any character. */
+void deploy_print_included(struct deployment *d, struct text *text, const char *name,
+                           const char *symbol) {
+    text_add(text,
+             "__asm__(\".section .rodata.%s,\\\"a\\\"\\n.balign 4096\\n"
+             "%s:\\n.incbin \\\"",
+             symbol, symbol);
     const bool is_here =
         d->library->target == SOL_C_SOURCE; /* build.sh runs the compiler in the folder */
-    for (const char *at = is_here ? "weights" : deploy_path(d, "weights"); *at; at++)
+    for (const char *at = is_here ? name : deploy_path(d, name); *at; at++)
         text_add(text, "\\\\%03o", (unsigned char)*at);
-    text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char library_weights[];\n");
+    text_add(text, "\\\"\\n.byte 0\\n.previous\\n\");\nextern const char %s[];\n", symbol);
 }
 
 /* Prints `this_library`, the object that library.c uses. */
@@ -141,8 +147,9 @@ static enum sol_status write_network(struct deployment *d, const struct library_
              d->customs.n ? "#include \"run/host.h\"\n" : "");
     print_kernel_tables(d, &text);
     print_refusal(d, &text);
-    deploy_print_program(d, &text);
-    if (d->library->weights != SOL_WEIGHTS_FILE) print_embedded(d, &text);
+    TRY(deploy_print_program(d, &text));
+    if (d->library->weights != SOL_WEIGHTS_FILE)
+        deploy_print_included(d, &text, "weights", "library_weights");
     print_library(d, &text, expect);
     deploy_print_interface(d, &text);
     return deploy_write_text(d, "network.c", &text);
@@ -151,6 +158,7 @@ static enum sol_status write_network(struct deployment *d, const struct library_
 /* One file for all kernels, since they share the functions of dfp_prelude. Equal kernels are printed once. */
 static enum sol_status write_kernels(struct deployment *d) {
     struct text text;
+    if (d->far) return SOL_OK;
     text_init(&text, d->arena);
     text_add_raw(&text, dfp_prelude, strlen(dfp_prelude));
     if (deploy_needs_types(d)) text_add_raw(&text, dfp_types, strlen(dfp_types));
@@ -173,7 +181,7 @@ struct unit {
     const char *object, *flags;
     VEC(const char *) files;
 };
-/* The runtime, own kernels, generated kernels, and then one unit for the code of each custom layer. */
+/* The runtime, own kernels and generated kernels of the host, and then one unit for the code of each custom layer. */
 struct units {
     VEC(struct unit) all;
 };
@@ -204,7 +212,7 @@ static enum sol_status find_customs(struct deployment *d, struct units *units) {
     return SOL_OK;
 }
 
-static enum sol_status find_units(struct deployment *d, struct units *units) {
+static enum sol_status find_kernels(struct deployment *d, struct units *units) {
     const struct dnn_isa *isa = d->isa;
     struct unit own = {.object = "own.o",
                        .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -DISA=%s %s %s",
@@ -212,13 +220,18 @@ static enum sol_status find_units(struct deployment *d, struct units *units) {
     struct unit generated = {
         .object = "generated.o",
         .flags = arena_printf(d->arena, CPU_KERNEL_FLAGS " -std=gnu99 %s", isa->flags)};
-    struct unit runtime = {.object = "runtime.o", .flags = "-O2 -w"};
     VEC_PUSH(d->arena, &generated.files, "kernels.c");
-    TRY(find_files(d, false, &runtime));
     TRY(find_files(d, true, &own));
-    VEC_PUSH(d->arena, &units->all, runtime);
     VEC_PUSH(d->arena, &units->all, own);
     VEC_PUSH(d->arena, &units->all, generated);
+    return SOL_OK;
+}
+
+static enum sol_status find_units(struct deployment *d, struct units *units) {
+    struct unit runtime = {.object = "runtime.o", .flags = "-O2 -w"};
+    TRY(find_files(d, false, &runtime));
+    VEC_PUSH(d->arena, &units->all, runtime);
+    if (!d->far) TRY(find_kernels(d, units));
     return find_customs(d, units);
 }
 
@@ -320,7 +333,7 @@ static enum sol_status write_script(struct deployment *d, const struct units *un
         &text,
         "#!/bin/sh\n# Builds lib%s.so beside this file. CC is the compiler; that of the library "
         "was for %s, %s.\nset -e\ncd \"$(dirname \"$0\")\"\nCC=${CC:-cc}\n",
-        d->lib, d->isa->arch, d->isa->name);
+        d->lib, d->isa->arch, d->far ? d->far->name : d->isa->name);
     const char *objects = "";
     for (int i = 0; i < units->all.n; i++) {
         const struct unit *unit = &units->all.at[i];
@@ -383,7 +396,7 @@ static enum sol_status deploy_sources_only(struct deployment *d) {
 enum sol_status deploy_native(struct deployment *d) {
     struct units units = {0};
     deploy_find_customs(d);
-    d->n_total = 5 + d->customs.n;
+    d->n_total = (d->far ? 3 : 5) + d->customs.n;
     for (int i = 0; i < deploy_n_lists(d); i++) TRY(check_steps(deploy_list(d, i)));
     if (d->library->target == SOL_C_SOURCE) return deploy_sources_only(d);
     TRY(write_all(d, &units));

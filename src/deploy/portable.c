@@ -42,7 +42,7 @@ size_t deploy_portable_memory(const struct deployment *d) {
 /* ---- Kernels ---- */
 
 /* The text of a kernel is a comment, which lists the fused layers, and a function. */
-static void print_kernel(struct text *text, const struct kernel *kernel) {
+static void print_kernel(void *text, const struct kernel *kernel) {
     static const char head[] = "void SOL_KERNEL";
     const char *function = strstr(kernel->text, head);
     text_add_raw(text, kernel->text, (size_t)(function - kernel->text));

@@ -20,6 +20,7 @@
 #include "dnn/attention.h"
 #include "dnn/recurrent.h"
 #include "dnn/step.h"
+#include "run/far.h"
 #include "run/host.h"
 
 #include <string.h>
@@ -97,13 +98,18 @@ static const struct kernel *kernel_of(const struct step *step) {
     return NULL;
 }
 
+/* Of the function that computes it, where that is loaded or linked. */
+static const char *name_of(const struct kernel *kernel) {
+    return kernel->far ? kernel->far->symbol : kernel->symbol;
+}
+
 /* Does a step before step `end` of list `list` use a kernel with this name? */
 static bool is_known(const struct deployment *d, int list, int end, const char *symbol) {
     for (int l = 0; l <= list; l++) {
         const struct step_list *steps = deploy_list(d, l);
         for (int i = 0; i < (l < list ? steps->n : end); i++) {
             const struct kernel *kernel = kernel_of(&steps->at[i]);
-            if (kernel && !strcmp(kernel->symbol, symbol)) return true;
+            if (kernel && !strcmp(name_of(kernel), symbol)) return true;
         }
     }
     return false;
@@ -111,13 +117,12 @@ static bool is_known(const struct deployment *d, int list, int end, const char *
 
 /* The name of a kernel is a hash of its text, so equal kernels of different layers are one function. */
 void deploy_visit_kernels(struct deployment *d,
-                          void (*visit)(struct text *text, const struct kernel *kernel),
-                          struct text *text) {
+                          void (*visit)(void *user, const struct kernel *kernel), void *user) {
     for (int l = 0; l < deploy_n_lists(d); l++) {
         const struct step_list *steps = deploy_list(d, l);
         for (int i = 0; i < steps->n; i++) {
             const struct kernel *kernel = kernel_of(&steps->at[i]);
-            if (kernel && !is_known(d, l, i, kernel->symbol)) visit(text, kernel);
+            if (kernel && !is_known(d, l, i, name_of(kernel))) visit(user, kernel);
         }
     }
 }
@@ -125,7 +130,7 @@ void deploy_visit_kernels(struct deployment *d,
 /* ---- Kernels ---- */
 
 /* The function in the text has the name SOL_KERNEL. */
-static void print_kernel_text(struct text *text, const struct kernel *kernel) {
+static void print_kernel_text(void *text, const struct kernel *kernel) {
     text_add(text, "#undef SOL_KERNEL\n#define SOL_KERNEL %s\n", kernel->symbol);
     text_add_raw(text, kernel->text, strlen(kernel->text));
 }
@@ -141,7 +146,7 @@ bool deploy_needs_types(struct deployment *d) {
     return text.at && strstr(text.at, DFP_NEEDS_TYPES);
 }
 
-static void print_kernel(struct text *text, const struct kernel *kernel) {
+static void print_kernel(void *text, const struct kernel *kernel) {
     text_add(text,
              "extern void %s(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, "
              "int64_t end);\nstatic const struct kernel k_%s = {.compiled = %s};\n",
@@ -227,11 +232,32 @@ static int number_of(struct deployment *d, const struct size *size) {
     return d->sizes.n - 1;
 }
 
+/* An argument may be a text, which has another address in the library. */
+static int number_of_argument(struct deployment *d, const struct step *step, int i) {
+    const int number = number_of(d, &step->arg[i]);
+    if (step->texts >> i & 1) VEC_PUSH(d->arena, &d->texts, number);
+    return number;
+}
+
+static bool is_text(const struct deployment *d, int number) {
+    for (int i = 0; i < d->texts.n; i++)
+        if (d->texts.at[i] == number) return true;
+    return false;
+}
+
+/* Prints the address of the text whose address the size is. */
+static void print_address(struct text *text, const struct size *size) {
+    text_add(text, "{1, 0, {{(int64_t)(uintptr_t)");
+    deploy_print_string(text, (const char *)(uintptr_t)size_value(*size));
+    text_add(text, ", {{0, 0}}}}}");
+}
+
 static void print_sizes(struct deployment *d, struct text *text) {
     text_add(text, "static const struct size sizes[] = {\n");
     for (int i = 0; i < d->sizes.n; i++) {
         text_add(text, " ");
-        print_size(text, &d->sizes.at[i]);
+        if (is_text(d, i)) print_address(text, &d->sizes.at[i]);
+        else print_size(text, &d->sizes.at[i]);
         text_add(text, ",\n");
     }
     text_add(text, d->sizes.n ? "};\n" : " {0}};\n");
@@ -242,8 +268,7 @@ static void print_sizes(struct deployment *d, struct text *text) {
 /* The constants that the step points to: those that print_data has printed, or the table of kernels. */
 static void print_data_name(struct text *text, const struct deployment *d, const struct step *step,
                             const char *list, int i) {
-    if (step->kind == &step_kernel)
-        text_add(text, "&k_%s", ((const struct kernel *)step->data)->symbol);
+    if (step->kind == &step_kernel) text_add(text, "&k_%s", name_of(step->data));
     else if (step->kind == &step_copy) text_add(text, "&%s_data_%d", list, i);
     else if (step->kind == &step_dnn || deploy_is_custom(step)) text_add(text, "&data_%d", i);
     else if (step->kind == &step_dnn_pack)
@@ -284,7 +309,7 @@ static void print_pointers(struct text *text, struct deployment *d, const struct
     for (int i = 0; i < list->n; i++) {
         text_add(text, "\n");
         for (int a = 0; a < list->at[i].n_arg; a++)
-            text_add(text, " %d,", number_of(d, &list->at[i].arg[a]));
+            text_add(text, " %d,", number_of_argument(d, &list->at[i], a));
     }
     text_add(text, "\n 0};\n");
 }
@@ -323,18 +348,19 @@ static void print_ports(struct text *text, const char *name, const struct sol_po
     text_add(text, n ? "};\n" : " {0}};\n");
 }
 
-/* Prints the dims of outputs, which are formulas of the open sizes. */
-static void print_output_dims(struct text *text, const struct sol_program *p) {
-    text_add(text, "static struct size output_dims[][SOL_MAX_RANK] = {\n");
-    for (int i = 0; i < p->n_outputs; i++) {
+/* Prints the dims of ports, which are formulas of the open sizes. */
+static void print_port_dims(struct text *text, const char *name, const struct sol_port *port,
+                            struct size (*dim)[SOL_MAX_RANK], int n) {
+    text_add(text, "static struct size %s[][SOL_MAX_RANK] = {\n", name);
+    for (int i = 0; i < n; i++) {
         text_add(text, " {");
-        for (int r = 0; r < p->output[i].rank; r++) {
+        for (int r = 0; r < port[i].rank; r++) {
             if (r) text_add(text, ", ");
-            print_size(text, &p->output_dim[i][r]);
+            print_size(text, &dim[i][r]);
         }
-        text_add(text, p->output[i].rank ? "},\n" : "{0}},\n");
+        text_add(text, port[i].rank ? "},\n" : "{0}},\n");
     }
-    text_add(text, p->n_outputs ? "};\n" : " {{0}}};\n");
+    text_add(text, n ? "};\n" : " {{0}}};\n");
 }
 
 /* Prints the derived symbols and the conditions of a call. */
@@ -364,25 +390,51 @@ static void print_formulas(struct text *text, const struct formulas *f) {
     text_add(text, " {.min = 0}};\n");
 }
 
-/* Names and shapes of parameters are not needed at run time, so their ports are empty. */
-void deploy_print_program(struct deployment *d, struct text *text) {
+/* Names and shapes of parameters are not needed at run time, so their ports are empty; but a far device copies parameters, and inputs. */
+static void print_copied(struct deployment *d, struct text *text) {
+    const struct sol_program *p = d->program;
+    if (!d->far) {
+        text_add(text, "static struct sol_port params[%d];\n", p->n_params + 1);
+        return;
+    }
+    print_ports(text, "params", p->param, p->n_params);
+    print_port_dims(text, "input_dims", p->input, p->input_dim, p->n_inputs);
+}
+
+/* Members of the program that only those of far devices have. */
+static const char *far_members(struct deployment *d) {
+    if (!d->far) return "";
+    return arena_printf(d->arena,
+                        ".input_dim = input_dims, .n_constants = %d, .constant = constants, "
+                        ".runner = &far_runner, .far = &far,\n ",
+                        d->program->n_constants);
+}
+
+static enum sol_status print_kernels(struct deployment *d, struct text *text) {
+    if (d->far) return deploy_print_far(d, text);
+    deploy_visit_kernels(d, print_kernel, text);
+    return SOL_OK;
+}
+
+enum sol_status deploy_print_program(struct deployment *d, struct text *text) {
     const struct sol_program *p = d->program;
     const struct step_list none = {0};
-    deploy_visit_kernels(d, print_kernel, text);
+    TRY(print_kernels(d, text));
     print_list(text, d, &p->phase[FORWARD], "run");
     print_list(text, d, d->is_packed ? &none : &p->phase[PREPACK], "pack");
     print_slots(text, d, "packed", p->packed, p->n_packed);
     print_sizes(d, text);
     print_ports(text, "inputs", p->input, p->n_inputs);
     print_ports(text, "outputs", p->output, p->n_outputs);
-    print_output_dims(text, p);
+    print_port_dims(text, "output_dims", p->output, p->output_dim, p->n_outputs);
     print_formulas(text, &p->formulas);
-    text_add(text, "static struct sol_port params[%d];\n", p->n_params + 1);
+    print_copied(d, text);
     text_add(text,
              "static struct sol_program program = {\n .n_refs = 1, .name = \"\", .n_symbols = %d, "
              ".n_inputs = %d, .n_params = %d, .n_outputs = %d,\n .input = inputs, .param = params, "
              ".output = outputs, .output_dim = output_dims,\n .formulas = {%d, %d, quotients, "
-             "conditions}, .portion_cache = %lld, .lock = PTHREAD_MUTEX_INITIALIZER};\n",
+             "conditions}, .portion_cache = %lld, %s.lock = PTHREAD_MUTEX_INITIALIZER};\n",
              p->n_symbols, p->n_inputs, p->n_params, p->n_outputs, p->formulas.n_quotients,
-             p->formulas.n_conditions, (long long)p->portion_cache);
+             p->formulas.n_conditions, (long long)p->portion_cache, far_members(d));
+    return SOL_OK;
 }

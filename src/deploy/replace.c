@@ -67,7 +67,7 @@ static bool is_custom(const char *name) {
 
 /* Is it the name of a file that a deployment of sources writes or build.sh makes, or a folder in such a name? */
 static bool is_of_sources(const struct deployment *d, const char *name) {
-    static const char *const fixed[] = {"network.c", "kernels.c", "none.c", "weights",
+    static const char *const fixed[] = {"network.c", "kernels.c", "none.c", "weights",    "far",
                                         "build.sh",  "runtime.o", "own.o",  "generated.o"};
     static const char *const named[] = {"@.h", "@.weights", "lib@.so"};
     const size_t n = strlen(name);

@@ -73,6 +73,31 @@
     X(recurrent_kernel_c, "src/dnn/recurrent_kernel.c", "recurrent", 1)                      \
     X(product_copy_h, "src/dnn/product_copy.h", "product", 0)                                \
     X(step_c, "src/dnn/step.c", "", 0)                                                       \
+    X(queue_h, "include/sol/queue.h", "", 0)                                                 \
+    X(target_h, "src/run/target.h", "", 0)                                                   \
+    X(far_h, "src/run/far.h", "", 0)                                                         \
+    X(pack_h, "src/run/pack.h", "far devices", 0)                                            \
+    X(buffer_c, "src/run/buffer.c", "far devices", 0)                                        \
+    X(run_queue_h, "src/run/queue.h", "far devices", 0)                                      \
+    X(event_c, "src/run/event.c", "far devices", 0)                                          \
+    X(far_c, "src/run/far.c", "far devices", 0)                                              \
+    X(far_call_c, "src/run/far_call.c", "far devices", 0)                                    \
+    X(far_enqueue_c, "src/run/far_enqueue.c", "far devices", 0)                              \
+    X(far_saved_c, "src/run/far_saved.c", "far devices", 0)                                  \
+    X(far_weights_c, "src/run/far_weights.c", "far devices", 0)                              \
+    X(host_target_c, "src/run/host_target.c", "far devices", 0)                              \
+    X(pack_c, "src/run/pack.c", "far devices", 0)                                            \
+    X(queue_c, "src/run/queue.c", "far devices", 0)                                          \
+    X(visible_c, "src/run/visible.c", "far devices", 0)                                      \
+    X(vendor_h, "src/dnn/vendor.h", "ve", 0)                                                 \
+    X(vendor_c, "src/dnn/vendor.c", "ve", 0)                                                 \
+    X(ve_h, "src/device/ve/ve.h", "ve", 0)                                                   \
+    X(veda_h, "src/device/ve/veda.h", "ve", 0)                                               \
+    X(ve_entry_h, "src/device/ve/entry.h", "ve", 0)                                          \
+    X(ve_open_c, "src/device/ve/open.c", "ve", 0)                                            \
+    X(ve_target_c, "src/device/ve/target.c", "ve", 0)                                        \
+    X(ve_command_c, "src/device/ve/command.c", "ve", 0)                                      \
+    X(ve_module_c, "src/device/ve/module.c", "ve", 0)                                        \
     X(library_h, "src/deploy/library.h", "", 0)                                              \
     X(weights_hash_h, "src/deploy/weights_hash.h", "", 0)                                    \
     X(library_c, "src/deploy/library.c", "", 0)

@@ -63,7 +63,7 @@ void device_queue_kernel(struct build *build, const struct dfp_parts *parts);
 /* A device's `link`: compiles what is queued, in parallel and with a cache, and sets `compiled` in each kernel. Does what users expect
  * of every device: SOL_DEBUG=kernels and time, the option `debug`, keep_source. `flags` are the compiler's, with -DLANES=n if
  * the dialect has vectors, n being caps.vector. Without a compiler, all kernels stay interpreted, and the log says so. Fails only with
- * ENOMEM; for a device with `convert` also with ETOOL, as nothing interprets its kernels, and EUNSUPPORTED if the text is for a library. */
+ * ENOMEM; for a device with `convert` also with ETOOL, as nothing interprets its kernels, and EUNSUPPORTED for keep_source. */
 enum sol_status device_link(struct build *build, const struct jit_loader *loader,
                             const char *flags);
 /* How kernels of a far device become files that its target loads. */

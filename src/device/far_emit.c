@@ -55,6 +55,8 @@ static void add_number(struct build *b, struct step *step, int64_t number) {
 
 /* `text` lives as long as the program. The device passes its address, without reading it, to exec_check_words. */
 static void add_message(struct build *b, struct step *step, const char *text) {
+    ASSERT(step->n_arg < 64);
+    step->texts |= UINT64_C(1) << step->n_arg;
     add_number(b, step, (int64_t)(uintptr_t)text);
 }
 
@@ -183,17 +185,19 @@ static enum sol_status convert_resample(struct build *b, struct step *step) {
 
 /* Where the kernel finds pointers and arguments. Behind the step's own are the sizes, unless they are open: then they are there already. */
 static void define_positions(struct text *text) {
-    text_add(text,
-             "enum { X = %d, WEIGHT = %d, BIAS = %d, RESIDUAL = %d, SCALE = %d, SHIFT = %d, Y = %d };\n"
-             "enum { BATCH = %d, X_STRIDE = %d, Y_STRIDE = %d, SIZES = %d, IMAGES = SIZES + 4, "
-             "COLUMNS = SIZES + %d };\n",
-             DNN_X, DNN_WEIGHT, DNN_BIAS, DNN_RESIDUAL, DNN_SCALE, DNN_SHIFT, DNN_Y, DNN_BATCH,
-             DNN_X_STRIDE, DNN_Y_STRIDE, DNN_N_ARGS, DNN_N_MATRIX);
-    text_add(text,
-             "enum { A_ROW = %d, A_COLUMN = %d, B_ROW = %d, B_COLUMN = %d, Y_ROW = %d, N_ROWS = %d, "
-             "DIMS = %d, MAX_DIMS = %d, DIM_FIELDS = %d };\n",
-             DNN_A_ROW, DNN_A_COLUMN, DNN_B_ROW, DNN_B_COLUMN, DNN_Y_ROW, DNN_ROWS, DNN_DIMS,
-             DNN_MAX_DIMS, DNN_DIM_FIELDS);
+    text_add(
+        text,
+        "enum { X = %d, WEIGHT = %d, BIAS = %d, RESIDUAL = %d, SCALE = %d, SHIFT = %d, Y = %d };\n"
+        "enum { BATCH = %d, X_STRIDE = %d, Y_STRIDE = %d, SIZES = %d, IMAGES = SIZES + 4, "
+        "COLUMNS = SIZES + %d };\n",
+        DNN_X, DNN_WEIGHT, DNN_BIAS, DNN_RESIDUAL, DNN_SCALE, DNN_SHIFT, DNN_Y, DNN_BATCH,
+        DNN_X_STRIDE, DNN_Y_STRIDE, DNN_N_ARGS, DNN_N_MATRIX);
+    text_add(
+        text,
+        "enum { A_ROW = %d, A_COLUMN = %d, B_ROW = %d, B_COLUMN = %d, Y_ROW = %d, N_ROWS = %d, "
+        "DIMS = %d, MAX_DIMS = %d, DIM_FIELDS = %d };\n",
+        DNN_A_ROW, DNN_A_COLUMN, DNN_B_ROW, DNN_B_COLUMN, DNN_Y_ROW, DNN_ROWS, DNN_DIMS,
+        DNN_MAX_DIMS, DNN_DIM_FIELDS);
 }
 
 /* The text of a number that may be infinite. */
@@ -212,16 +216,28 @@ static void define_activation(struct build *b, struct text *text, const struct d
 
 static void add_image_sizes(struct build *b, struct step *step, const struct dnn_problem *p) {
     const int side[] = {p->h, p->w, p->oh, p->ow};
-    const int more[] = {p->c / p->groups, p->k / p->groups, p->groups, p->kh, p->kw, p->sh, p->sw,
-                        p->dh,            p->dw,            p->pt,     p->pl};
+    const int more[] = {p->c / p->groups,
+                        p->k / p->groups,
+                        p->groups,
+                        p->kh,
+                        p->kw,
+                        p->sh,
+                        p->sw,
+                        p->dh,
+                        p->dw,
+                        p->pt,
+                        p->pl};
     for (int i = 0; i < COUNT(side) && !p->open; i++) add_number(b, step, side[i]);
     for (int i = 0; i < COUNT(more); i++) add_number(b, step, more[i]);
 }
 
 /* A linear layer is one product, of x and the transposed weight. */
 static void add_matrix_sizes(struct build *b, struct step *step, const struct dnn_problem *p) {
-    int64_t linear[DNN_N_MATRIX] = {[DNN_A_ROW] = p->c,    [DNN_A_COLUMN] = 1, [DNN_B_ROW] = 1,
-                                    [DNN_B_COLUMN] = p->c, [DNN_Y_ROW] = p->k};
+    int64_t linear[DNN_N_MATRIX] = {[DNN_A_ROW] = p->c,
+                                    [DNN_A_COLUMN] = 1,
+                                    [DNN_B_ROW] = 1,
+                                    [DNN_B_COLUMN] = p->c,
+                                    [DNN_Y_ROW] = p->k};
     const int64_t *matrix = p->kind == DNN_LINEAR ? linear : p->matrix;
     if (p->open) return;
     for (int i = 0; i < DNN_N_MATRIX; i++) add_number(b, step, matrix[i]);

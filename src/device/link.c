@@ -131,15 +131,16 @@ static enum sol_status build_module(struct build *b, const struct jit_loader *lo
     return SOL_OK;
 }
 
-/* Kernels that stay text need another program that compiles or interprets them. */
-static enum sol_status refuse_library(const struct build *b) {
-    return b->convert ? fail(SOL_EUNSUPPORTED, "there are no libraries for this device") : SOL_OK;
+/* Kernels that stay text are interpreted. */
+static enum sol_status refuse_text(const struct build *b) {
+    return b->convert ? fail(SOL_EUNSUPPORTED, "kernels of this device are always compiled")
+                      : SOL_OK;
 }
 
 enum sol_status device_link(struct build *b, const struct jit_loader *loader, const char *flags) {
     struct jit_module *module = NULL;
     if (!b->device) return SOL_OK;
-    if (b->options->keep_source) return refuse_library(b);
+    if (b->options->keep_source) return refuse_text(b);
     enum sol_status status = build_module(b, loader, flags, "", &module);
     if (status == SOL_ENOMEM) return status;
     if (status) return interpret_instead(b);
@@ -177,7 +178,7 @@ enum sol_status device_link_far(struct build *b, const struct far_tools *tools) 
     struct kernel_queue *queue = b->device;
     struct jit_module *module = NULL;
     struct far_kernel *all = NULL;
-    if (b->options->keep_source) return refuse_library(b);
+    if (b->options->keep_source) return refuse_text(b);
     if (queue) {
         TRY(build_module(b, image_loader(b, tools->compiler), tools->flags,
                          tools->entry ? tools->entry : "", &module));

@@ -45,9 +45,10 @@ struct unit {
     int64_t first;  /* column, in y's row */
     int64_t first_channel;
     float *y;
-    int64_t y_step;                       /* from row to row */
-    const float *row_bias, *column_bias;  /* NULL: none */
-    const float *residual;                /* NULL: none; the rows are as far from each other as y's in a dense tensor */
+    int64_t y_step;                      /* from row to row */
+    const float *row_bias, *column_bias; /* NULL: none */
+    const float
+        *residual; /* NULL: none; the rows are as far from each other as y's in a dense tensor */
     int64_t residual_step;
 };
 
@@ -61,11 +62,25 @@ struct images {
 
 /* c and k are those of one group. If a point of y depends on one point of x at the same place, all rows are one. */
 static struct images read_images(void *const *ptr, const int64_t *arg) {
-    struct images m = {arg[BATCH],     arg[X_STRIDE],   arg[Y_STRIDE],      arg[SIZES],
-                       arg[SIZES + 1], arg[SIZES + 2],  arg[SIZES + 3],     arg[IMAGES],
-                       arg[IMAGES + 1], arg[IMAGES + 2], arg[IMAGES + 3],   arg[IMAGES + 4],
-                       arg[IMAGES + 5], arg[IMAGES + 6], arg[IMAGES + 7],   arg[IMAGES + 8],
-                       arg[IMAGES + 9], arg[IMAGES + 10], (const float *)ptr[SCALE],
+    struct images m = {arg[BATCH],
+                       arg[X_STRIDE],
+                       arg[Y_STRIDE],
+                       arg[SIZES],
+                       arg[SIZES + 1],
+                       arg[SIZES + 2],
+                       arg[SIZES + 3],
+                       arg[IMAGES],
+                       arg[IMAGES + 1],
+                       arg[IMAGES + 2],
+                       arg[IMAGES + 3],
+                       arg[IMAGES + 4],
+                       arg[IMAGES + 5],
+                       arg[IMAGES + 6],
+                       arg[IMAGES + 7],
+                       arg[IMAGES + 8],
+                       arg[IMAGES + 9],
+                       arg[IMAGES + 10],
+                       (const float *)ptr[SCALE],
                        (const float *)ptr[SHIFT]};
     if (m.kh == 1 && m.kw == 1 && m.sh == 1 && m.sw == 1 && !m.pt && !m.pl && m.h == m.oh &&
         m.w == m.ow)
@@ -87,8 +102,9 @@ static inline struct point find_point(const struct images *m, int64_t at) {
 }
 
 /* Copies the values that n pixels of y, from `column` on in one row, have at a point: to[0], to[step], .. */
-static inline void copy_row(const struct images *m, const struct unit *u, const float *x, struct point p, int64_t row,
-                            int64_t column, int64_t n, float *to, int64_t step) {
+static inline void copy_row(const struct images *m, const struct unit *u, const float *x,
+                            struct point p, int64_t row, int64_t column, int64_t n, float *to,
+                            int64_t step) {
     const int64_t y = row * m->sh + p.row, first = column * m->sw + p.column;
     const int64_t channel = u->first_channel + p.channel;
     const float *from = x + (channel * m->h + y) * m->w + first;
@@ -109,8 +125,8 @@ static inline void copy_row(const struct images *m, const struct unit *u, const 
 }
 
 /* The same for n pixels, which may be in several rows. */
-static inline void copy_pixels(const struct images *m, const struct unit *u, const float *x, struct point p, int64_t pixel,
-                               int64_t n, float *to, int64_t step) {
+static inline void copy_pixels(const struct images *m, const struct unit *u, const float *x,
+                               struct point p, int64_t pixel, int64_t n, float *to, int64_t step) {
     int64_t row = pixel / m->ow, column = pixel % m->ow, run;
     for (int64_t j = 0; j < n; j += run, row++, column = 0) {
         run = least(n - j, m->ow - column);
@@ -125,7 +141,8 @@ static inline void copy_pixels(const struct images *m, const struct unit *u, con
 typedef struct images problem;
 
 /* Terms [t, t + n). The weight's row is as long as there are terms. */
-static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n, int64_t *offset, float *b) {
+static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n,
+                       int64_t *offset, float *b) {
     for (int64_t i = 0; i < n; i++) {
         offset[i] = t + i;
         copy_pixels(m, u, u->x, find_point(m, t + i), u->first, u->n_columns, b + i * WIDTH, 1);
@@ -137,7 +154,8 @@ static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_
 typedef struct images problem;
 
 /* Terms of several images. The offset of a term is that of its pixel in dy. */
-static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n, int64_t *offset, float *b) {
+static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n,
+                       int64_t *offset, float *b) {
     const int64_t pixels = m->oh * m->ow;
     int64_t run;
     for (int64_t i = 0; i < n; i += run) {
@@ -145,8 +163,8 @@ static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_
         run = least(n - i, pixels - pixel);
         for (int64_t k = 0; k < run; k++) offset[i + k] = image * m->y_stride + pixel + k;
         for (int64_t j = 0; j < u->n_columns; j++)
-            copy_pixels(m, u, u->x + image * m->x_stride, find_point(m, u->first + j), pixel, run, b + i * WIDTH + j,
-                        WIDTH);
+            copy_pixels(m, u, u->x + image * m->x_stride, find_point(m, u->first + j), pixel, run,
+                        b + i * WIDTH + j, WIDTH);
     }
 }
 #endif
@@ -158,7 +176,8 @@ typedef struct {
 } problem;
 
 /* Reads b along the dim in which it is dense. */
-static void fill_terms(const problem *p, const struct unit *u, int64_t t, int64_t n, int64_t *offset, float *b) {
+static void fill_terms(const problem *p, const struct unit *u, int64_t t, int64_t n,
+                       int64_t *offset, float *b) {
     const float *from = u->x + t * p->b_row + u->first * p->b_column;
     int64_t i, j;
     for (i = 0; i < n; i++) offset[i] = (t + i) * p->a_column;
@@ -174,7 +193,8 @@ static void fill_terms(const problem *p, const struct unit *u, int64_t t, int64_
 /* ---- Sums ---- */
 
 /* Rows behind the last one are computed as if they were that one, and not stored. */
-static void sum_tile(const struct unit *u, int64_t first, const int64_t *offset, const float *b, int64_t n, float *sum) {
+static void sum_tile(const struct unit *u, int64_t first, const int64_t *offset, const float *b,
+                     int64_t n, float *sum) {
     const float *row[ROWS];
     float part[ROWS][WIDTH];
     for (int i = 0; i < ROWS; i++) {
@@ -212,7 +232,8 @@ static void finish_row(const struct unit *u, int64_t i, float *y) {
     for (j = 0; j < u->n_columns; j++) y[j] = activate(y[j] + bias);
 }
 
-static void store_tile(const struct unit *u, int64_t first, const float *sum, int is_first, int is_last) {
+static void store_tile(const struct unit *u, int64_t first, const float *sum, int is_first,
+                       int is_last) {
     for (int64_t i = first; i < least(first + ROWS, u->n_rows); i++, sum += WIDTH) {
         float *y = u->y + i * u->y_step;
         for (int64_t j = 0; j < u->n_columns; j++) y[j] = is_first ? sum[j] : y[j] + sum[j];
@@ -237,7 +258,8 @@ static void run_unit(const problem *p, const struct unit *u) {
 /* ---- Kernels ---- */
 
 /* Sets the rows and columns of a unit: parts of y that has `rows` rows and `columns` columns. */
-static void place(struct unit *u, int64_t *rest, int64_t rows, int64_t columns, int64_t *first_row) {
+static void place(struct unit *u, int64_t *rest, int64_t rows, int64_t columns,
+                  int64_t *first_row) {
     u->first = take(rest, parts(columns, WIDTH)) * WIDTH;
     *first_row = take(rest, parts(rows, GROUP)) * GROUP;
     u->n_columns = least(WIDTH, columns - u->first);
@@ -249,7 +271,9 @@ static inline int64_t count_units(int64_t rows, int64_t columns) {
 }
 
 #ifdef KERNEL_CONV
-static int64_t count_all(const problem *m) { return m->batch * m->groups * count_units(m->k, m->oh * m->ow); }
+static int64_t count_all(const problem *m) {
+    return m->batch * m->groups * count_units(m->k, m->oh * m->ow);
+}
 
 static struct unit find_unit(const problem *m, void *const *ptr, const int64_t *arg, int64_t rest) {
     const int64_t terms = m->c * m->kh * m->kw, pixels = m->oh * m->ow;
@@ -270,7 +294,9 @@ static struct unit find_unit(const problem *m, void *const *ptr, const int64_t *
 #endif
 
 #ifdef KERNEL_WEIGHT
-static int64_t count_all(const problem *m) { return m->groups * count_units(m->k, m->c * m->kh * m->kw); }
+static int64_t count_all(const problem *m) {
+    return m->groups * count_units(m->k, m->c * m->kh * m->kw);
+}
 
 static struct unit find_unit(const problem *m, void *const *ptr, const int64_t *arg, int64_t rest) {
     const int64_t columns = m->c * m->kh * m->kw, pixels = m->oh * m->ow;
@@ -291,12 +317,15 @@ static struct unit find_unit(const problem *m, void *const *ptr, const int64_t *
 #endif
 
 #ifdef KERNEL_MATRIX
-static int64_t count_all(const problem *p) { return p->n_products * count_units(p->rows, p->columns); }
+static int64_t count_all(const problem *p) {
+    return p->n_products * count_units(p->rows, p->columns);
+}
 
 /* The number of products, or of rows if there is one product only, follows from the rows of all. */
 static problem read_images(void *const *ptr, const int64_t *arg) {
     const int64_t *m = arg + SIZES;
-    problem p = {m[A_ROW], m[A_COLUMN], m[B_ROW], m[B_COLUMN], m[Y_ROW], m[N_ROWS], arg[COLUMNS], arg[COLUMNS + 1], 1};
+    problem p = {m[A_ROW],     m[A_COLUMN],      m[B_ROW], m[B_COLUMN], m[Y_ROW], m[N_ROWS],
+                 arg[COLUMNS], arg[COLUMNS + 1], 1};
     (void)ptr;
     if (!m[DIMS]) p.rows = arg[BATCH];
     else p.n_products = p.rows ? arg[BATCH] / p.rows : 0;

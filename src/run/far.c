@@ -201,13 +201,14 @@ static void count(const struct sol_program *p, struct sol_transfers *out) {
                                   .weights = atomic_load(&counts->weights)};
 }
 
-static const struct runner runner = {.run = far_run,
-                                     .alloc = far_alloc_weights,
-                                     .pack = far_pack,
-                                     .free = far_free_weights,
-                                     .release = unload,
-                                     .free_saved = free_saved,
-                                     .count = count};
+const struct runner far_runner = {.run = far_run,
+                                  .alloc = far_alloc_weights,
+                                  .pack = far_pack,
+                                  .adopt = far_adopt,
+                                  .free = far_free_weights,
+                                  .release = unload,
+                                  .free_saved = free_saved,
+                                  .count = count};
 
 void far_attach(struct sol_program *p, const struct target *target, int number, int n_constants,
                 int n_kernels, struct far_kernel *kernel) {
@@ -218,5 +219,5 @@ void far_attach(struct sol_program *p, const struct target *target, int number, 
                              .n_kernels = n_kernels,
                              .kernel = kernel,
                              .constant_offset = ARENA_ARRAY(&p->arena, size_t, n_constants + 1)};
-    p->runner = &runner;
+    p->runner = &far_runner;
 }

@@ -96,6 +96,8 @@ extern const struct target host_target;
 
 enum sol_status far_open(const struct target *target, int number, struct far_device **out);
 void far_close(struct far_device *device);
+/* The runner of programs with a far part. */
+extern const struct runner far_runner;
 /* Makes a program with so many constants run on `target`. `kernel` is in the program's arena. */
 void far_attach(struct sol_program *program, const struct target *target, int number,
                 int n_constants, int n_kernels, struct far_kernel *kernel);
@@ -115,6 +117,10 @@ enum sol_status far_alloc_weights(struct sol_weights *weights);
 void far_free_weights(struct sol_weights *weights);
 /* Copies parameters to the device, and runs a phase of prepack there. */
 enum sol_status far_pack(const struct sol_weights *weights, enum phase phase);
+/* Instead of both: copies parameters to the device, and those that are packed already, in the host's memory. */
+enum sol_status far_adopt(struct sol_weights *weights);
+/* Copies the packed parameters to `memory` of the host, in which the slots of weights->packed lie then. */
+enum sol_status far_fetch_packed(const struct sol_weights *weights, char *memory);
 /* Where a step finds parameter `i`. packing: as in struct far_call. */
 sol_ptr far_param(const struct far_weights *weights, const struct far_params *packing, int i);
 /* Copies the parameters that calls update, to the device or back. */

@@ -120,6 +120,45 @@ enum sol_status far_alloc_weights(struct sol_weights *w) {
     return status;
 }
 
+/* ---- Weights that are packed already ---- */
+
+/* All slots at once: on both sides they lie one behind the other. */
+static enum sol_status copy_packed(const struct sol_weights *w, struct sol_queue *q,
+                                   enum transfer_kind kind) {
+    const bool is_up = kind == TRANSFER_TO_DEVICE;
+    if (!w->packed.n) return SOL_OK;
+    return far_copy(w->program, q,
+                    &(struct transfer){.kind = kind,
+                                       .to = is_up ? w->far->packed : 0,
+                                       .from = is_up ? 0 : w->far->packed,
+                                       .host = w->packed.slot[0],
+                                       .size = w->packed.offset[w->packed.n]},
+                    false);
+}
+
+static enum sol_status copy_weights(const struct sol_weights *w, bool with_params,
+                                    enum transfer_kind kind) {
+    struct sol_queue *q;
+    TRY(queue_take(w->program->far->device, &q));
+    enum sol_status status = copy_packed(w, q, kind);
+    if (!status && with_params) status = copy_params(w, q, &w->far->params, kind, false);
+    if (!status) status = queue_wait(q);
+    queue_put_back(q);
+    return status;
+}
+
+enum sol_status far_adopt(struct sol_weights *w) {
+    TRY(far_alloc_weights(w));
+    enum sol_status status = copy_weights(w, true, TRANSFER_TO_DEVICE);
+    if (status) far_free_weights(w);
+    return status;
+}
+
+enum sol_status far_fetch_packed(const struct sol_weights *w, char *memory) {
+    for (int i = 0; i < w->packed.n; i++) w->packed.slot[i] = memory + w->packed.offset[i];
+    return copy_weights(w, false, TRANSFER_TO_HOST);
+}
+
 /* ---- Packing ---- */
 
 static enum sol_status pack_params(struct far_call *c, enum phase phase) {

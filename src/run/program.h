@@ -86,6 +86,7 @@ struct step {
     size_t scratch_size; /* bytes per thread */
     bool by_sample;      /* if symbol 0 is n, it computes the n samples at its pointers */
     bool is_open;        /* it is adapted to each binding */
+    uint64_t texts;      /* bit i: argument i is the address of a text, for ERROR_WHAT */
     struct size flops, bytes;
     const char *name, *module, *layers;
     int cluster;                /* its number in the report; -1: the device has no clusters */
@@ -158,13 +159,15 @@ struct binding {
     int n_users;                     /* calls in flight */
 };
 
-/* How programs of far devices run (far.c); those of the host run by exec.c. A table, so that deployed libraries, which contain the rest,
- * do not contain it. */
+/* How programs of far devices run (far.c); those of the host run by exec.c. A table, so that deployed libraries for the host do not
+ * contain it. */
 struct request;
 struct runner {
     enum sol_status (*run)(const struct request *request, double *seconds);
     enum sol_status (*alloc)(struct sol_weights *weights); /* memory of packed parameters */
     enum sol_status (*pack)(const struct sol_weights *weights, enum phase phase);
+    /* Instead of both: `packed` is in the host's memory, one slot behind the other as weights_place says. */
+    enum sol_status (*adopt)(struct sol_weights *weights);
     void (*free)(struct sol_weights *weights);
     void (*release)(const struct sol_program *program);
     void (*free_saved)(const struct sol_program *program, const void *saved);

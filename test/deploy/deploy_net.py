@@ -63,12 +63,12 @@ def compile_program(folder, sources, compiler="gcc", flags=(), links=()):
     return folder / "program"
 
 
-def run_program(program, x, runner=()):
-    """Runs the program in an empty environment. Returns the values of the output."""
+def run_program(program, x, runner=(), env=None):
+    """Runs the program in an environment that has only `env`. Returns the values of the output."""
     folder = program.parent
     x.numpy().tofile(folder / "in.raw")
     argv = [*runner, str(program), str(folder / "in.raw"), str(folder / "out.raw")]
-    done = subprocess.run(argv, env={}, capture_output=True, text=True)
+    done = subprocess.run(argv, env=env or {}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return np.fromfile(folder / "out.raw", np.float32)
 

@@ -49,7 +49,7 @@ def deploy(
     kwargs         a dict of inputs by the names of ``forward``'s arguments
     target         sol.deployment.shared_lib, static_lib or c_source (portable C99)
     device         None: this machine ("c" for c_source); sol.device.x86, (sol.device.x86, "avx2"), sol.device.arm64
-                   (needs a cross compiler on other machines), sol.device.c
+                   (needs a cross compiler on other machines), sol.device.c, sol.device.ve (needs libveda and ncc)
     lib_name       a C identifier: the names of files, and the prefix of all symbols except ``func_name``, func_name_init,
                    func_name_seed and func_name_error
     func_name      a C identifier: the function that runs the network
@@ -61,7 +61,7 @@ def deploy(
 
     Raises TypeError for another object or missing inputs; ValueError for bad names, a folder that cannot be created or
     whose files are in the way, and a module in training mode; NotImplementedError with the operation that a library cannot
-    run; RuntimeError when the compiler is missing or fails. After an error all files are as before.
+    run; RuntimeError when the compiler is missing or fails, or the device cannot be used. After an error all files are as before.
     """
     specs, structure, model = _describe(trained_model, inputs, kwargs)
     _check_mode(model)

@@ -34,10 +34,10 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
 #endif
 
 static enum sol_status link_kernels(struct build *build) {
-    static const struct far_tools tools = {
-        .target = &far_target,
-        .flags = "-shared -fPIC -std=gnu99 -O3 " THIS_CPU "-ffp-contract=fast -fno-math-errno "
-                 "-fno-trapping-math -fno-strict-aliasing -w"};
+    static const struct far_tools tools = {.target = &far_target,
+                                           .flags = "-shared -fPIC -std=gnu99 -O3 " THIS_CPU
+                                                    "-ffp-contract=fast -fno-math-errno "
+                                                    "-fno-trapping-math -fno-strict-aliasing -w"};
     return device_link_far(build, &tools);
 }
 

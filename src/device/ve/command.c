@@ -225,12 +225,25 @@ static enum sol_status fill(struct ve *ve, const struct launch *l) {
     return VE_CALL(ve, l->name, MemsetD8Async, l->ptr[0], (uint8_t)l->arg[0], (size_t)l->arg[1], 0);
 }
 
+/* Without a kernel, each piece is a copy. */
+static enum sol_status launch_pieces(struct ve *ve, const struct launch *l) {
+    veda_ptr at = l->ptr[0];
+    if (l->code) return launch_kernel(ve, l);
+    for (int i = 0; i < l->n_arg; at += (veda_ptr)l->arg[i++]) {
+        const bool gather = l->kind == LAUNCH_GATHER;
+        const veda_ptr place = l->ptr[1 + i];
+        TRY(VE_CALL(ve, l->name, MemcpyDtoDAsync, gather ? at : place, gather ? place : at,
+                    (size_t)l->arg[i], 0));
+    }
+    return SOL_OK;
+}
+
 /* With one stream, commands wait for those before them anyway. */
 static enum sol_status launch_any(struct ve *ve, const struct launch *l) {
     switch (l->kind) {
-    case LAUNCH_KERNEL:
+    case LAUNCH_KERNEL: return launch_kernel(ve, l);
     case LAUNCH_SCATTER:
-    case LAUNCH_GATHER: return launch_kernel(ve, l);
+    case LAUNCH_GATHER: return launch_pieces(ve, l);
     case LAUNCH_FILL: return fill(ve, l);
     case LAUNCH_HOST: return launch_host(ve, l);
     case LAUNCH_UNLOAD: ve_unload_later(ve, l->code); break;
@@ -243,7 +256,7 @@ enum sol_status ve_launch(void *context, int stream, const struct launch *launch
     struct ve *ve = context;
     struct launch l = *launch;
     (void)stream;
-    TRY(ve_prepare_pieces(ve, &l));
+    if (ve_prepare_pieces) TRY(ve_prepare_pieces(ve, &l));
     TRY(ve_enter(ve));
     enum sol_status status = launch_any(ve, &l);
     if (!status) ve_count(ve, event);

@@ -1,7 +1,7 @@
 /*
  * Text for the device: a kernel that moves pieces between one block, where they lie one behind the other, and their places.
  *
- *   defines: SOL_KERNEL, its name, and GATHER: 1 into the block, 0 out of it | [this file] | entry.h -> pieces.c
+ *   defines: SOL_KERNEL, its name, and GATHER: 1 into the block, 0 out of it | [this file] | entry.h -> compile.c
  *
  * A task is a piece: ptr[0] is the block, ptr[1 + i] the place of piece i, arg[i] its bytes.
  */

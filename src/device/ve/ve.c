@@ -3,45 +3,18 @@
  *
  *   cluster -> device_emit_far: kernels in plain C, with entry.h behind them | device_link_far: ncc -> ve_target (target.c)
  *
- * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. DFP
- * computes all layers; there is no module DNN for it yet.
+ * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. Products
+ * are kernels of the same kind (dnn/product_plain.h).
  */
 #include "device/ve/ve.h"
+
 #include "device/device.h"
 #include "dfp/dialect.h"
 #include "dnn/emit.h"
 
-#include <string.h>
-
 extern const char ve_entry[];
 __asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/entry.h\"\n.byte 0\n"
         ".previous\n");
-
-/* ---- The compiler ---- */
-
-/* It asks a server for a license, and analyses more than gcc does. What is compiled with less optimization, as the limit for gcc is too
- * short, would compute one value at a time. */
-const struct jit_choice ve_compiler = {.what = "compiler ncc",
-                                       .variable = ENV_SOL_NCC,
-                                       .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
-                                       .slowness = 10};
-
-/* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
-#define NCC_FLAGS                                                                              \
-    "-shared -fpic -std=gnu11 -O3 -fopenmp -fno-reciprocal-math -fdiag-vector=0 "              \
-    "-fdiag-parallel=0 -fdiag-inline=0 -w"
-/* Of compilers for a stand-in of libveda: gcc and clang for this machine. */
-#define OTHER_FLAGS                                                                             \
-    "-shared -fPIC -std=gnu11 -O3 -fopenmp -ffp-contract=fast -fno-math-errno "                 \
-    "-fno-trapping-math -fno-strict-aliasing -w"
-
-/* The first line of ncc's --version is "ncc (NCC) 3.1.0 ..". */
-enum sol_status ve_compiler_flags(const char **out) {
-    const char *path, *version;
-    TRY(jit_compiler_of(&ve_compiler, &path, &version));
-    *out = strstr(version, "NCC") ? NCC_FLAGS : OTHER_FLAGS;
-    return SOL_OK;
-}
 
 /* ---- The device's functions ---- */
 

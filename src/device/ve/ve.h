@@ -5,9 +5,9 @@
  *   target.c    struct target: opening, memory, copies
  *   command.c   kernels and host functions, events, waiting, errors
  *   module.c    loading and unloading code
- *   ve.c        the row of the device: its capabilities, compiler and flags
+ *   ve.c        the row of the device: its capabilities
+ *   compile.c   its compiler, and the kernel that moves pieces of packed copies, whose text is pieces.h
  *   entry.h     text for the device: the function that libveda calls, around a generated kernel
- *   pieces.c    the kernel that moves pieces of packed copies; its text is pieces.h
  *
  * Locks: `lock` guards all members of struct ve that change after it was opened, and keeps commands and their events in one order. It is
  * not held while the stream is synchronised, but some functions of libveda that are called under it wait for the device, which is
@@ -18,7 +18,6 @@
 
 #include "base/lock.h"
 #include "device/ve/veda.h"
-#include "jit/jit.h"
 #include "run/target.h"
 
 /* ---- open.c ---- */
@@ -98,15 +97,14 @@ void ve_unload_later(struct ve *ve, uint64_t code);
 enum sol_status ve_unload_done(struct ve *ve);
 void ve_free_modules(struct ve *ve);
 
-/* ---- ve.c ---- */
+/* ---- compile.c ---- */
 
+struct jit_choice;
 extern const struct jit_choice ve_compiler;
 enum sol_status ve_compiler_flags(const char **out);
 
-/* ---- pieces.c ---- */
-
 /* Makes a LAUNCH_SCATTER or LAUNCH_GATHER a launch of the kernel that does it, which the first one compiles and loads. Other launches
- * stay as they are. The caller does not hold the lock. */
-enum sol_status ve_prepare_pieces(struct ve *ve, struct launch *launch);
+ * stay as they are. The caller does not hold the lock. Weak: deployed libraries compile nothing, and do not contain it. */
+__attribute__((weak)) enum sol_status ve_prepare_pieces(struct ve *ve, struct launch *launch);
 
 #endif

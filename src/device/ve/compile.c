@@ -1,11 +1,44 @@
 /*
- * Pieces of packed copies (run/pack.h), which a kernel of SOL's own moves.
+ * The device's compiler, and the kernels of SOL's own that it compiles when they are needed: those that move the pieces of packed copies
+ * (run/pack.h).
  *
  *   ve_launch -> ve_prepare_pieces: text -> jit_build -> ve_load, once per open device and direction -> a launch like any other
  *
  * One thread moves all pieces, in their order, as a later piece may have the place of an earlier one.
  */
 #include "device/ve/ve.h"
+
+#include "jit/jit.h"
+
+#include <string.h>
+
+/* ---- The compiler ---- */
+
+/* It asks a server for a license, and analyses more than gcc does. What is compiled with less optimization, as the limit for gcc is too
+ * short, would compute one value at a time. */
+const struct jit_choice ve_compiler = {.what = "compiler ncc",
+                                       .variable = ENV_SOL_NCC,
+                                       .usual = {"ncc", "/opt/nec/ve/bin/ncc"},
+                                       .slowness = 10};
+
+/* ncc reports each loop that it vectorizes, or not, unless it is told not to. By default it multiplies by reciprocals. */
+#define NCC_FLAGS                                                                              \
+    "-shared -fpic -std=gnu11 -O3 -fopenmp -fno-reciprocal-math -fdiag-vector=0 "              \
+    "-fdiag-parallel=0 -fdiag-inline=0 -w"
+/* Of compilers for a stand-in of libveda: gcc and clang for this machine. */
+#define OTHER_FLAGS                                                                             \
+    "-shared -fPIC -std=gnu11 -O3 -fopenmp -ffp-contract=fast -fno-math-errno "                 \
+    "-fno-trapping-math -fno-strict-aliasing -w"
+
+/* The first line of ncc's --version is "ncc (NCC) 3.1.0 ..". */
+enum sol_status ve_compiler_flags(const char **out) {
+    const char *path, *version;
+    TRY(jit_compiler_of(&ve_compiler, &path, &version));
+    *out = strstr(version, "NCC") ? NCC_FLAGS : OTHER_FLAGS;
+    return SOL_OK;
+}
+
+/* ---- Pieces ---- */
 
 #define TEXT(label, kernel, gather)                                                      \
     extern const char label[];                                                           \
