@@ -1,6 +1,6 @@
 """The networks for SOL's tests and measurements, with random weights from a fixed seed.
 
-    net = networks.build("resnet50")            net.model, net.inputs(batch), net.native, net.is_image
+    net = networks.build("resnet50")            net.model, net.inputs(batch), net.is_image
 
 Most definitions come from torchvision. tools/torchvision_cpu.py, which `make` runs, makes it work with PyTorch's CPU build.
 """
@@ -27,7 +27,7 @@ IMAGE_NETS = [
     *("resnext50_32x4d", "resnext101_32x8d", "wide_resnet50_2", "wide_resnet101_2"),
     *("googlenet", "inception_v3"),
 ]
-NATIVE = [
+NAMES = [
     *IMAGE_NETS,
     "mobilenet_v1",
     "mlp8192",
@@ -35,9 +35,9 @@ NATIVE = [
     "logistic_regression",
     "lstm",
     "gru",
+    "bert",
+    "gpt2",
 ]
-FALLBACK = ["bert", "gpt2"]  # these fall back to PyTorch
-NAMES = NATIVE + FALLBACK
 QUICK = ["squeezenet1_1", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "densenet121"]
 
 
@@ -49,10 +49,6 @@ class Network:
     model: nn.Module
     shape: tuple  # of one sample
     n_words: int = 0  # > 0: the input has int64 indices of words, below n_words
-
-    @property
-    def native(self):
-        return self.name in NATIVE
 
     @property
     def is_image(self):

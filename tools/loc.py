@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 30200
+CORE_LINES = 30600
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -41,7 +41,7 @@ FOLDERS = {
     "src/base": 1410,
     "src/cli": 1740,
     "src/deploy": 2980,
-    "src/device": 760,
+    "src/device": 820,
     "src/device/c": 40,
     "src/device/cpu": 410,
     "src/device/far": 1520,
@@ -49,7 +49,7 @@ FOLDERS = {
     "src/device/ref": 1700,
     "src/device/ve": 790,
     "src/dfp": 5530,
-    "src/dnn": 8260,
+    "src/dnn": 8570,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
@@ -64,7 +64,7 @@ FOLDERS = {
     "test/onnx": 4700,
     "test/op": 5640,
     "test/torch": 11170,
-    "test/unit": 13000,
+    "test/unit": 13060,
     "test/veda": 1810,
     "tools": 2640,
 }

@@ -100,7 +100,7 @@ def main():
         return 0
     import networks
 
-    names = args.network or networks.NATIVE
+    names = args.network or networks.NAMES
     before = run_all(names, build_revision(args.against)) if args.against else None
     now, changed = run_all(names), 0
     for name in names:

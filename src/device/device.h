@@ -80,8 +80,8 @@ enum sol_status device_link_far(struct build *build, const struct far_tools *too
 
 /* ---- far_emit.c: `emit` and `convert` of devices whose memory the host cannot read ---- */
 
-/* Emits a cluster by steps of generated kernels (step_kernel) only, but for module HOST. They are queued for device_link. The device's
- * `supports_anchor` and `computes` are NULL. */
+/* Emits a cluster by steps of generated kernels (step_kernel) only, but for module HOST. They are queued for device_link. Of
+ * module DNN, it has what dnn_plain_supports and dnn_plain_takes_conv say (dnn/emit.h); the device's `computes` is NULL. */
 enum sol_status device_emit_far(struct build *build, const struct cluster *cluster);
 /* Replaces a step that is a function of the host by one of a kernel; steps of kernels and of module HOST stay. */
 enum sol_status device_convert(struct build *build, struct step *step);
