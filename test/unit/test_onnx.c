@@ -446,7 +446,7 @@ static void test_is_model(void) {
 }
 
 /* Error messages contain `part`, and the path exactly once. */
-static void check_path(const char *path, const char *part) {
+static void check_location(const char *path, const char *part) {
     struct sol_onnx *onnx = NULL;
     struct sol_session *session = NULL;
     for (int i = 0; i < 2; i++) {
@@ -457,9 +457,9 @@ static void check_path(const char *path, const char *part) {
 }
 
 static void test_paths(void) {
-    check_path("/nowhere/net.onnx", "No such file");
-    check_path("/tmp", "Is a directory");
-    check_path("/etc/passwd", "model");
+    check_location("/nowhere/net.onnx", "No such file");
+    check_location("/tmp", "Is a directory");
+    check_location("/etc/passwd", "model");
 }
 
 /* ---- Memory ---- */
