@@ -37,18 +37,16 @@ static inline int64_t take(int64_t *rest, int64_t n) {
     return at;
 }
 
+/* Rows and columns of y, and what makes them. Pointers are those of the unit's first row and column; NULL: none. */
 struct unit {
+    int64_t n_rows, n_columns, n_terms;
     const float *a;
     int64_t row_step;
-    int64_t n_rows, n_columns, n_terms;
-    const float *x; /* from which fill_terms copies b */
-    int64_t first;  /* column, in y's row */
-    int64_t first_channel;
+    const float *x;               /* from which fill_terms copies b */
+    int64_t first, first_channel; /* the first column of y, and channel of x's group */
     float *y;
-    int64_t y_step;                      /* from row to row */
-    const float *row_bias, *column_bias; /* NULL: none */
-    const float
-        *residual; /* NULL: none; the rows are as far from each other as y's in a dense tensor */
+    int64_t y_step; /* from row to row */
+    const float *row_bias, *column_bias, *residual;
     int64_t residual_step;
 };
 
@@ -60,28 +58,14 @@ struct images {
     const float *scale, *shift; /* of the prologue */
 };
 
-/* c and k are those of one group. If a point of y depends on one point of x at the same place, all rows are one. */
-static struct images read_images(void *const *ptr, const int64_t *arg) {
-    struct images m = {arg[BATCH],
-                       arg[X_STRIDE],
-                       arg[Y_STRIDE],
-                       arg[SIZES],
-                       arg[SIZES + 1],
-                       arg[SIZES + 2],
-                       arg[SIZES + 3],
-                       arg[IMAGES],
-                       arg[IMAGES + 1],
-                       arg[IMAGES + 2],
-                       arg[IMAGES + 3],
-                       arg[IMAGES + 4],
-                       arg[IMAGES + 5],
-                       arg[IMAGES + 6],
-                       arg[IMAGES + 7],
-                       arg[IMAGES + 8],
-                       arg[IMAGES + 9],
-                       arg[IMAGES + 10],
-                       (const float *)ptr[SCALE],
-                       (const float *)ptr[SHIFT]};
+/* c and k are those of one group. If a point of y depends on the point of x at its place, an image is one row. */
+static struct images read_problem(void *const *ptr, const int64_t *arg) {
+    const int64_t *side = arg + SIZES, *more = arg + IMAGES;
+    struct images m = {arg[BATCH], arg[X_STRIDE], arg[Y_STRIDE], side[0],
+                       side[1],    side[2],       side[3]};
+    m.c = more[0], m.k = more[1], m.groups = more[2], m.kh = more[3], m.kw = more[4];
+    m.sh = more[5], m.sw = more[6], m.dh = more[7], m.dw = more[8], m.pt = more[9], m.pl = more[10];
+    m.scale = (const float *)ptr[SCALE], m.shift = (const float *)ptr[SHIFT];
     if (m.kh == 1 && m.kw == 1 && m.sh == 1 && m.sw == 1 && !m.pt && !m.pl && m.h == m.oh &&
         m.w == m.ow)
         m.w = m.ow = m.h * m.w, m.h = m.oh = 1;
@@ -322,7 +306,7 @@ static int64_t count_all(const problem *p) {
 }
 
 /* The number of products, or of rows if there is one product only, follows from the rows of all. */
-static problem read_images(void *const *ptr, const int64_t *arg) {
+static problem read_problem(void *const *ptr, const int64_t *arg) {
     const int64_t *m = arg + SIZES;
     problem p = {m[A_ROW],     m[A_COLUMN],      m[B_ROW], m[B_COLUMN], m[Y_ROW], m[N_ROWS],
                  arg[COLUMNS], arg[COLUMNS + 1], 1};
@@ -357,7 +341,7 @@ static struct unit find_unit(const problem *p, void *const *ptr, const int64_t *
 #endif
 
 void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
-    const problem p = read_images(ptr, arg);
+    const problem p = read_problem(ptr, arg);
     const int64_t n = count_all(&p);
     (void)scratch;
     for (int64_t i = n * begin / TASKS; i < n * end / TASKS; i++) {
