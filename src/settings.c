@@ -16,15 +16,21 @@
 
 #define POSITIVE 1e-6, 1e18, "numbers above 0", 1
 
+#define WORDS 512
+
 static void add_word(char *out, size_t size, const char *word) {
     size_t n = strlen(out);
     (void)snprintf(out + n, size - n, n ? ", %s" : "%s", word);
 }
 
+static void add_impl(void *words, const struct dnn_impl *impl, bool is_far) {
+    (void)is_far;
+    add_word(words, WORDS, impl->name);
+}
+
 static void check_disabled(void) {
-    char words[512] = "";
-    for (int i = 0; dnn_impls[i]; i++) add_word(words, sizeof words, dnn_impls[i]->name);
-    for (int i = 0; dnn_far_impls[i]; i++) add_word(words, sizeof words, dnn_far_impls[i]->name);
+    char words[WORDS] = "";
+    device_visit_impls(add_impl, words);
     for (int i = 0; devices[i]; i++) add_word(words, sizeof words, devices[i]->name);
     add_word(words, sizeof words, "all");
     env_check_words(ENV_SOL_DISABLE, words);

@@ -50,6 +50,10 @@ const char *device_unavailable_reason(const struct device *device);
 enum sol_status device_get_caps(const struct device *device, const struct sol_options *options,
                                 struct device_caps *out);
 
+/* Visits the implementations of module DNN that the devices have, each once. is_far: it is not the host that runs it. */
+void device_visit_impls(void (*visit)(void *user, const struct dnn_impl *impl, bool is_far),
+                        void *user);
+
 /* The device with this name; NULL: the first of `devices` that can be used and whose memory is the host's. EINVAL: no such device.
  * EDEVICE: it cannot be used. */
 enum sol_status device_find(const char *name, const struct device **out);

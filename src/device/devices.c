@@ -42,6 +42,32 @@ enum sol_status device_get_caps(const struct device *device, const struct sol_op
                 device->name, out->block, out->vector);
 }
 
+static const struct dnn_impl *const *list_impls(int device, bool *is_far) {
+    static const struct sol_options defaults;
+    static const struct dnn_impl *const none[] = {NULL};
+    struct device_caps caps;
+    if (device_get_caps(devices[device], &defaults, &caps) || !caps.impls) return none;
+    *is_far = !caps.is_host;
+    return caps.impls;
+}
+
+/* Does a device in front of this one have it? */
+static bool is_listed(int device, const struct dnn_impl *impl) {
+    bool is_far;
+    for (int i = 0; i < device; i++)
+        for (const struct dnn_impl *const *at = list_impls(i, &is_far); *at; at++)
+            if (*at == impl) return true;
+    return false;
+}
+
+void device_visit_impls(void (*visit)(void *user, const struct dnn_impl *impl, bool is_far),
+                        void *user) {
+    bool is_far;
+    for (int i = 0; devices[i]; i++)
+        for (const struct dnn_impl *const *at = list_impls(i, &is_far); *at; at++)
+            if (!is_listed(i, *at)) visit(user, *at, is_far);
+}
+
 /* Can its programs run on pointers of callers that have not asked for this device? */
 static bool is_host(const struct device *device) {
     static const struct sol_options defaults;

@@ -85,17 +85,24 @@ static void define(struct text *text, const char *name, const char *value) {
     text_add(text, "#define %s %s\n", name, value);
 }
 
-static enum sol_status finish_kernel(struct build *b, struct step *step, struct text *text) {
+static enum sol_status queue_kernel(struct build *b, struct step *step, struct text *text,
+                                    int n_tasks, const char *library) {
     struct kernel *kernel = ARENA_NEW(b->keep, struct kernel);
     text_add_raw(text, far_step_kernels, strlen(far_step_kernels));
-    device_queue_kernel(
-        b, &(struct dfp_parts){
-               .kernel = kernel, .text = text->at, .comment = step->layers, .is_complete = true});
-    add_number(b, step, TASKS_OF_STEP);
+    device_queue_kernel(b, &(struct dfp_parts){.kernel = kernel,
+                                               .text = text->at,
+                                               .comment = step->layers,
+                                               .is_complete = true,
+                                               .library = library});
+    add_number(b, step, n_tasks);
     step->kind = &step_kernel;
     step->data = kernel;
     step->is_open = false;
     return SOL_OK;
+}
+
+static enum sol_status finish_kernel(struct build *b, struct step *step, struct text *text) {
+    return queue_kernel(b, step, text, TASKS_OF_STEP, NULL);
 }
 
 /* ---- Copies and updates ---- */
@@ -247,15 +254,20 @@ static void add_matrix_sizes(struct build *b, struct step *step, const struct dn
 
 static enum sol_status convert_product(struct build *b, struct step *step) {
     static const char *const names[] = {"CONV", "MATRIX", "MATRIX", "WEIGHT"};
-    const struct dnn_problem *p = &((const struct dnn_work *)step->data)->plan.problem;
+    const struct dnn_plan *plan = &((const struct dnn_work *)step->data)->plan;
+    const struct dnn_problem *p = &plan->problem;
+    const struct dnn_impl *impl = plan->impl;
     const bool has_images = p->kind == DNN_CONV || p->kind == DNN_CONV_WEIGHT;
     struct text text = begin_text(b, names[p->kind]);
     define_positions(&text);
     define_activation(b, &text, p);
     if (has_images) add_image_sizes(b, step, p);
     else add_matrix_sizes(b, step, p);
+    if (impl->text) define(&text, "LIBRARY", impl->name);
     text_add_raw(&text, far_product, strlen(far_product));
-    return finish_kernel(b, step, &text);
+    if (!impl->text) return finish_kernel(b, step, &text);
+    text_add_raw(&text, impl->text, strlen(impl->text));
+    return queue_kernel(b, step, &text, 1, impl->library);
 }
 
 /* ---- Recurrent layers ---- */

@@ -23,6 +23,7 @@ struct queued_text {
 };
 struct kernel_queue {
     VEC(struct queued_text) texts;
+    const char *library; /* that texts call: struct jit_loader; NULL: none */
 };
 
 void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
@@ -35,6 +36,7 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
     }
     struct queued_text queued = {
         .text = parts->text, .comment = parts->comment, .is_complete = parts->is_complete};
+    if (parts->library) queue->library = parts->library;
     VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
@@ -152,9 +154,11 @@ enum sol_status device_link(struct build *b, const struct jit_loader *loader, co
 
 /* The module refers to its loader, so it lives as long as the program. */
 static const struct jit_loader *image_loader(struct build *b, const struct jit_choice *compiler) {
+    const struct kernel_queue *queue = b->device;
     struct jit_loader *loader = ARENA_NEW(b->keep, struct jit_loader);
     *loader = jit_images;
     loader->compiler = compiler;
+    loader->library = queue->library;
     return loader;
 }
 

@@ -65,11 +65,11 @@ static int find_plans(const struct build *b, const struct dnn_problem *p, const 
     return n;
 }
 
-/* Index of the cheapest own kernel; 0 if all plans are libraries'. Without timing it is unknown whether a library is faster;
- * with own kernels, results do not depend on installed libraries. */
+/* Index of the cheapest own kernel, or of a library whose cost is trusted; 0 if all plans are libraries'. Without timing it is unknown
+ * whether another library is faster; with own kernels, results do not depend on installed libraries. */
 static int find_own(const struct dnn_plan *plans, int n) {
     int own = 0;
-    while (own < n && plans[own].impl->probe) own++;
+    while (own < n && plans[own].impl->probe && !plans[own].impl->by_cost) own++;
     return own < n ? own : 0;
 }
 

@@ -153,6 +153,11 @@ struct dnn_impl {
     bool approximate; /* larger rounding errors than direct: refused in deterministic mode */
     /* Of a vendor's library: returns its version, or why it is not available. NULL: an own kernel. */
     const char *(*probe)(bool *available);
+    /* Such a library is chosen by its estimated cost, without timing: of devices on which nothing is timed. */
+    bool by_cost;
+    /* Of a far device's library: text behind product_plain.h, which calls it in one task, and the word that links it (struct jit_loader).
+     * NULL: product_plain.h alone. */
+    const char *text, *library;
 };
 
 /* The implementations in the order of dnn/list.h, ended by NULL. */

@@ -340,6 +340,8 @@ static struct unit find_unit(const problem *p, void *const *ptr, const int64_t *
 }
 #endif
 
+/* Else another text follows, which calls a library. */
+#ifndef LIBRARY
 void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
     const problem p = read_problem(ptr, arg);
     const int64_t n = count_all(&p);
@@ -349,3 +351,4 @@ void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t beg
         run_unit(&p, &u);
     }
 }
+#endif

@@ -66,10 +66,12 @@ static int print_key(char *out, size_t size, const struct build *build, const ch
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
     const struct jit_tool *tool = build->tool;
-    return snprintf(out, size,
-                    "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\n%s",
-                    sol_version(), machine.machine, strlen(tool->command), tool->command,
-                    strlen(tool->version), tool->version, strlen(build->flags), build->flags, text);
+    const char *library = build->loader->library ? build->loader->library : "";
+    return snprintf(
+        out, size,
+        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nlibrary %zu %s\n%s",
+        sol_version(), machine.machine, strlen(tool->command), tool->command, strlen(tool->version),
+        tool->version, strlen(build->flags), build->flags, strlen(library), library, text);
 }
 
 static enum sol_status make_key(const struct build *build, struct job *job) {
@@ -175,7 +177,11 @@ static enum sol_status compile(struct build *build, struct job *job) {
     size_t size = strlen(source);
     memcpy(object, source, size - 1);
     memcpy(object + size - 1, "so", 3); /* replaces the "c" */
-    struct jit_run run = {{build->flags, ""}, source, object, shown, 0, false};
+    struct jit_run run = {.flags = {build->flags, ""},
+                          .source = source,
+                          .object = object,
+                          .library = build->loader->library,
+                          .shown = shown};
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);
     /* If the rename fails, the object is not cached, but this build has loaded it. */

@@ -41,6 +41,7 @@ struct jit_loader {
     void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
     void (*close)(void *object);
     const struct jit_choice *compiler; /* NULL: the one for this machine */
+    const char *library; /* a word for the compiler behind the text, such as -lz; NULL: none */
 };
 /* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
 extern const struct jit_loader jit_objects;

@@ -218,7 +218,8 @@ enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
     char *command = mem_alloc(size, 16);
     if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
     (void)snprintf(command, size, "%s %s %s", tool->command, out->flags[0], out->flags[1]);
-    const char *const tail[] = {"-o", out->object, out->source, "-lm"};
+    const char *const tail[] = {"-o", out->object, out->source, out->library ? out->library : "-lm",
+                                "-lm"};
     char output[OUTPUT_SIZE];
     struct os_run ended;
     enum sol_status status = run(tool, command, tail, COUNT(tail), output, &ended);

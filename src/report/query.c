@@ -24,15 +24,21 @@ static void list_devices(void (*visit)(void *user, const struct sol_info *info),
     }
 }
 
-/* The detail of a vendor's library is its version, or why it cannot be opened. A disabled one is not opened. */
-static void list_kernels(const struct dnn_impl *const *impls, const char *what,
-                         void (*visit)(void *user, const struct sol_info *info), void *user) {
-    for (int i = 0; impls[i]; i++) {
-        bool available = !env_has(ENV_SOL_DISABLE, impls[i]->name);
-        const char *detail = available ? what : "disabled by SOL_DISABLE";
-        if (available && impls[i]->probe) detail = impls[i]->probe(&available);
-        visit(user, &(struct sol_info){"library", impls[i]->name, available, detail});
-    }
+/* Who is told about kernels. */
+struct visitor {
+    void (*visit)(void *user, const struct sol_info *info);
+    void *user;
+};
+
+/* The detail of a vendor's library is its version, or why it cannot be used. A disabled one is not opened. */
+static void list_kernel(void *visitor, const struct dnn_impl *impl, bool is_far) {
+    const struct visitor *v = visitor;
+    bool available = !env_has(ENV_SOL_DISABLE, impl->name);
+    const char *detail = !available ? "disabled by SOL_DISABLE"
+                         : is_far   ? "own kernel of far devices"
+                                    : "own kernel";
+    if (available && impl->probe) detail = impl->probe(&available);
+    v->visit(v->user, &(struct sol_info){"library", impl->name, available, detail});
 }
 
 /* All instruction sets that kernels were built for. Those that this machine lacks can be used for deployed libraries. */
@@ -51,8 +57,7 @@ void sol_query(void (*visit)(void *user, const struct sol_info *info), void *use
     char folder[4096];
     list_devices(visit, user);
     list_isas(visit, user);
-    list_kernels(dnn_impls, "own kernel", visit, user);
-    list_kernels(dnn_far_impls, "own kernel of far devices", visit, user);
+    device_visit_impls(list_kernel, &(struct visitor){visit, user});
     bool found = jit_compiler(&path, &version) == SOL_OK;
     visit(user, &(struct sol_info){"compiler", found ? path : "cc", found,
                                    found ? version : sol_error()});

@@ -4,7 +4,7 @@
  *   cluster -> device_emit_far: kernels in plain C, with entry.h behind them | device_link_far: ncc -> ve_target (target.c)
  *
  * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. Products
- * are kernels of the same kind (dnn/product_plain.h).
+ * are kernels of the same kind (dnn/product_plain.h), or calls of VEDNN (vednn.c).
  */
 #include "device/ve/ve.h"
 
@@ -15,6 +15,8 @@
 extern const char ve_entry[];
 __asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/entry.h\"\n.byte 0\n"
         ".previous\n");
+
+static const struct dnn_impl *const ve_impls[] = {&dnn_vednn, &dnn_plain, NULL};
 
 /* ---- The device's functions ---- */
 
@@ -37,7 +39,7 @@ static enum sol_status get_caps(const struct sol_options *options, struct device
     caps->portion_cache = 0;
     caps->dialect = &dfp_plain;
     caps->is_host = false;
-    caps->impls = dnn_far_impls;
+    caps->impls = ve_impls;
     return SOL_OK;
 }
 

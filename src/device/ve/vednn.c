@@ -1,0 +1,123 @@
+/*
+ * VEDNN, a library of NEC for vector engines, if the device's compiler can link it: convolutions, gradients of their weights, linear layers.
+ *
+ *   dnn/choice.c -> dnn_vednn: refuse, or a plan -> device/far_emit.c: dnn/product_plain.h, vednn.h and vednn_plain.h are the text of a kernel
+ *                -> device/link.c: ncc, with -lvednn_openmp behind the text
+ *
+ * It divides the samples among the cores; for the gradient of a weight, the output channels of a group. So a single sample uses one core,
+ * while the own kernel always uses all of them.
+ */
+#include "device/ve/ve.h"
+
+#include "dnn/dnn.h"
+#include "jit/jit.h"
+
+#include <stdio.h>
+
+#define LIBRARY "-lvednn_openmp"
+
+extern const char ve_vednn_text[];
+__asm__(".section .rodata.ve_vednn,\"a\"\nve_vednn_text:\n.incbin \"src/device/ve/vednn.h\"\n"
+        ".incbin \"src/device/ve/vednn_plain.h\"\n.byte 0\n.previous\n");
+
+/* ---- Can it be linked? ---- */
+
+static struct {
+    struct lock lock;
+    int state; /* of lock_begin */
+    bool is_there;
+    char detail[600];
+} library = {.lock = LOCK_INITIALIZER};
+
+/* What the library itself needs must be there, too. The cache of kernels knows the answer of a compiler that could link it. */
+static enum sol_status link_probe(void) {
+    static const char text[] =
+        "int vednnConvolutionForward(), vednnConvolutionBackwardFilter(), vednnLinearBackwardData();\n"
+        "int (*const sol_vednn[])() = {vednnConvolutionForward, vednnConvolutionBackwardFilter,\n"
+        "                              vednnLinearBackwardData};\n";
+    struct jit_loader loader = jit_images;
+    struct jit_module *module = NULL;
+    char all[512];
+    const char *flags;
+    loader.compiler = &ve_compiler;
+    loader.library = LIBRARY;
+    TRY(ve_compiler_flags(&flags));
+    (void)snprintf(all, sizeof all, "%s -Wl,-z,defs", flags);
+    TRY(jit_build(&loader, all, (const char *const[]){text}, 1, false, &module, NULL));
+    jit_release(module);
+    return SOL_OK;
+}
+
+static void find_library(void) {
+    const char *path, *version;
+    library.is_there = false;
+    if (jit_compiler_of(&ve_compiler, &path, &version))
+        (void)snprintf(library.detail, sizeof library.detail, "%s", sol_error());
+    else if (link_probe())
+        (void)snprintf(library.detail, sizeof library.detail, "%s cannot link libvednn_openmp",
+                       path);
+    else {
+        library.is_there = true;
+        (void)snprintf(library.detail, sizeof library.detail, "VEDNN, linked by %s", path);
+    }
+}
+
+static const char *probe(bool *available) {
+    if (lock_begin(&library.lock, &library.state)) {
+        find_library();
+        lock_end(&library.lock, &library.state, true);
+    }
+    *available = library.is_there;
+    return library.detail;
+}
+
+/* ---- Plans ---- */
+
+/* VEDNN takes the padding in front for that of both sides, and chooses its kernels by that. */
+static bool pads_alike(int x, int y, int window, int stride, int dilation, int pad) {
+    const int64_t rest = (int64_t)x + 2 * (int64_t)pad - (int64_t)(window - 1) * dilation - 1;
+    return rest >= 0 && rest / stride + 1 == y;
+}
+
+static const char *refuse_images(const struct dnn_problem *p) {
+    if (p->transposed) return "transposed convolution";
+    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
+    if (p->open) return "sizes that a call decides";
+    if (!pads_alike(p->h, p->oh, p->kh, p->sh, p->dh, p->pt) ||
+        !pads_alike(p->w, p->ow, p->kw, p->sw, p->dw, p->pl))
+        return "padding that differs between opposite sides";
+    return NULL;
+}
+
+/* It is linked only if there is nothing else to refuse. */
+static const char *refuse(const struct dnn_problem *p) {
+    bool available;
+    const char *reason = p->kind == DNN_MATMUL   ? "a product of two computed tensors"
+                         : p->prologue           ? "has a prologue"
+                         : p->residual           ? "has a residual"
+                         : p->kind == DNN_LINEAR ? NULL
+                                                 : refuse_images(p);
+    if (reason) return reason;
+    reason = probe(&available);
+    return available ? NULL : reason;
+}
+
+/* Assumed, as nobody has measured it: on one core, its kernels, which are written with intrinsics, are so many times as fast as loops that
+ * the compiler vectorizes. */
+#define FASTER 2
+
+static void make_plan(struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t n = p->kind == DNN_CONV_WEIGHT ? p->k / p->groups : p->batch_hint;
+    const int64_t rounds = ceil_div(n, p->threads);
+    dnn_plain.plan(plan);
+    plan->cost *= (double)(p->threads * rounds) / (FASTER * (double)max_i64(n, 1));
+}
+
+const struct dnn_impl dnn_vednn = {.name = "vednn",
+                                   .refuse = refuse,
+                                   .plan = make_plan,
+                                   .probe = probe,
+                                   .by_cost = true,
+                                   .text = ve_vednn_text,
+                                   .library = LIBRARY};
