@@ -199,6 +199,7 @@ struct sol_options {
     const char *cpu;
     /* the program keeps the C text of its generated kernels and interprets them */
     bool keep_source;
+    bool no_libraries; /* own kernels compute all products; keep_source implies it */
     void (*progress)(void *user, int done, int total, const char *what); /* may be NULL */
     void *user; /* first argument of `progress` */
 };

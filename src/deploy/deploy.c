@@ -224,6 +224,7 @@ static enum sol_status compile(struct deployment *d, const struct sol_model *mod
                                                      : "c",
                                   .cpu = d->isa && !d->far ? d->isa->name : NULL,
                                   .keep_source = !d->far,
+                                  .no_libraries = true,
                                   .batch_hint = library->symbols ? library->symbols[0] : 0,
                                   .deterministic = library->deterministic,
                                   .no_autotune = library->no_autotune};

@@ -15,7 +15,8 @@ static bool is_deterministic(const struct build *b) { return b->options->determi
 static const char *refuse(const struct build *b, const struct dnn_impl *impl,
                           const struct dnn_problem *p) {
     if (env_has(ENV_SOL_DISABLE, impl->name)) return "disabled by SOL_DISABLE";
-    if (b->options->keep_source && impl->probe) return "a library needs own kernels";
+    if ((b->options->keep_source || b->options->no_libraries) && impl->probe)
+        return "a library needs own kernels";
     if (is_deterministic(b) && (impl->approximate || impl->probe)) return "deterministic numerics";
     return dnn_refuse(impl, p);
 }

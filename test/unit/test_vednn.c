@@ -12,12 +12,15 @@
 
 #define LIMIT 120 /* seconds of a case */
 
+static bool no_libraries; /* the option */
+
 static float input[1 << 16], is[1 << 16], should[1 << 16];
 
 /* ---- Programs ---- */
 
 static struct sol_program *compile(const char *device, const char *text, int64_t batch_hint) {
-    struct sol_options options = {.device = device, .batch_hint = batch_hint};
+    struct sol_options options = {
+        .device = device, .batch_hint = batch_hint, .no_libraries = no_libraries};
     struct sol_program *program = NULL;
     struct sol_model *model = NULL;
     if (!CHECK(!sol_model_parse(text, &model)) || !CHECK(!sol_compile(model, &options, &program)))
@@ -114,12 +117,20 @@ static bool is_chosen_by_cost(void) {
     return !atomic_load(&check_failed);
 }
 
+/* What is deployed must run where there is no VEDNN. */
+static void test_for_deployment(void) {
+    no_libraries = true;
+    test_report(conv, 8, "vednn refuses: a library needs own kernels", "-> plain");
+    no_libraries = false;
+}
+
 static bool refuses(void) {
     use_library(true);
     test_report(one_sided, 8, "vednn refuses: padding that differs between opposite sides",
                 "-> plain");
     test_report(residual, 8, "vednn refuses: has a residual", "-> plain");
     test_report(product, 8, "vednn refuses: a product of two computed tensors", "-> plain");
+    test_for_deployment();
     setenv("SOL_DISABLE", "vednn", 1);
     test_report(conv, 8, "vednn refuses: disabled by SOL_DISABLE", "-> plain");
     return !atomic_load(&check_failed);
