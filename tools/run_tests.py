@@ -167,7 +167,7 @@ def main():
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--only-c", action="store_true")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one program")
+    parser.add_argument("--timeout", type=float, default=2700, help="seconds for one program")
     parser.add_argument("--runner", default="", help="words in front of each C program")
     parser.add_argument("group", nargs="*")
     args = parser.parse_args()
