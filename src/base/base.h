@@ -26,6 +26,13 @@ void fail_prefix(const char *format, ...) __attribute__((format(printf, 1, 2), c
         if (try_status_) return try_status_;     \
     } while (0)
 
+/* Defines the text `name`: what the assembler finds in the files, whose paths begin in the project's folder. `files`: EMBED_FILE for each
+ * of them, or lines of the assembler. */
+#define EMBED_FILE(path) ".incbin \"" path "\"\n"
+#define EMBED_TEXT(name, files)                                                \
+    extern const char name[];                                                  \
+    __asm__(".section .rodata." #name ",\"a\"\n" #name ":\n" files ".byte 0\n.previous\n")
+
 /* For SOL's own invariants only, never for what a model, an argument or the machine can cause. */
 #ifdef NDEBUG
 #define ASSERT(condition) ((void)sizeof(condition))

@@ -108,12 +108,9 @@
     X(file##_c, "src/dnn/" #file ".c", #file, 0)                        \
     X(file##_kernel_c, "src/dnn/" #file "_kernel.c", #file, 1)
 
-#define EMBED(id, path)                                                                      \
-    __asm__(".section .rodata.deploy_" #id ",\"a\"\ndeploy_source_" #id ":\n.incbin \"" path \
-            "\"\n.byte 0\n.previous\n")
+#define EMBED(id, path) EMBED_TEXT(deploy_source_##id, EMBED_FILE(path))
 
 #define EMBED_SOURCE(id, path, part, is_kernel) \
-    extern const char deploy_source_##id[];     \
     EMBED(id, path);
 #define EMBED_OWN(file, name) OWN_FILES(file, name, EMBED_SOURCE)
 FILES(EMBED_SOURCE)
@@ -125,7 +122,6 @@ const struct deploy_source deploy_sources[] = {
     FILES(ROW) DNN_LIST(OWN_ROWS, DNN_NOTHING, DNN_NOTHING){0},
 };
 
-extern const char deploy_source_portable_math[], deploy_source_portable_library[];
 EMBED(portable_math, "src/deploy/portable_math.h");
 EMBED(portable_library, "src/deploy/portable_library.c");
 const char *const deploy_portable_math = deploy_source_portable_math;

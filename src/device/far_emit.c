@@ -24,14 +24,11 @@
 /* Tasks of a step: several for each processor of a large device, as some may take longer. */
 #define TASKS_OF_STEP 256
 
-#define EMBED(name, path)                                                                     \
-    extern const char name[];                                                                 \
-    __asm__(".section .rodata." #name ",\"a\"\n" #name ":\n.incbin \"" path "\"\n.byte 0\n.previous\n")
-EMBED(far_step_numbers, "src/run/step_numbers.h");
-EMBED(far_step_kernels, "src/device/step_kernels.h");
-EMBED(far_product, "src/dnn/product_plain.h");
-EMBED(far_recurrent, "src/dnn/recurrent_plain.h");
-EMBED(far_recurrent_grad, "src/dnn/recurrent_grad_plain.h");
+EMBED_TEXT(far_step_numbers, EMBED_FILE("src/run/step_numbers.h"));
+EMBED_TEXT(far_step_kernels, EMBED_FILE("src/device/step_kernels.h"));
+EMBED_TEXT(far_product, EMBED_FILE("src/dnn/product_plain.h"));
+EMBED_TEXT(far_recurrent, EMBED_FILE("src/dnn/recurrent_plain.h"));
+EMBED_TEXT(far_recurrent_grad, EMBED_FILE("src/dnn/recurrent_grad_plain.h"));
 
 /* ---- Parts of a step ---- */
 

@@ -6,11 +6,8 @@
  */
 #include "dfp/dfp.h"
 
-__asm__(".section .rodata.dfp_types,\"a\"\n.global dfp_types\ndfp_types:\n"
-        ".incbin \"src/dfp/kernel_types.h\"\n.byte 0\n.previous\n");
-
-__asm__(".section .rodata.dfp_scalar,\"a\"\n.global dfp_scalar\ndfp_scalar:\n"
-        ".incbin \"src/dfp/scalar.h\"\n.byte 0\n.previous\n");
+EMBED_TEXT(dfp_types, ".global dfp_types\n" EMBED_FILE("src/dfp/kernel_types.h"));
+EMBED_TEXT(dfp_scalar, ".global dfp_scalar\n" EMBED_FILE("src/dfp/scalar.h"));
 
 #define TEXT(...) #__VA_ARGS__ "\n"
 

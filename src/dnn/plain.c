@@ -13,23 +13,23 @@
 
 static bool is_disabled(void) { return env_has(ENV_SOL_DISABLE, dnn_plain.name); }
 
-static bool takes_groups(int64_t channels_out) { return channels_out >= LEAST_CHANNELS; }
+/* Images, of enough channels in a group of y, or of its gradient. */
+static bool takes_images(const struct layer *l, const struct tensor *y) {
+    return l->in[0]->rank == 4 && ir_group_size(l, y) >= LEAST_CHANNELS;
+}
 
 bool dnn_plain_supports(const struct layer *l, int lanes) {
     (void)lanes;
     if (is_disabled() || l->in[0]->dtype != SOL_F32 || l->in[1]->dtype != SOL_F32 ||
         l->out[0]->dtype != SOL_F32)
         return false;
-    if (l->kind == LAYER_conv_weight)
-        return l->in[0]->rank == 4 && takes_groups(ir_group_size(l, l->in[1]));
-    return ir_is_linear(l) || l->kind == LAYER_matmul || dnn_plain_takes_conv(l, lanes);
+    if (l->kind == LAYER_conv_weight) return takes_images(l, l->in[1]);
+    if (l->kind == LAYER_conv) return takes_images(l, l->out[0]);
+    return ir_is_linear(l) || l->kind == LAYER_matmul;
 }
 
 bool dnn_plain_takes_conv(const struct layer *conv, int lanes) {
-    (void)lanes;
-    return conv->kind == LAYER_conv && conv->in[0]->rank == 4 && conv->in[0]->dtype == SOL_F32 &&
-           conv->in[1]->dtype == SOL_F32 && takes_groups(ir_group_size(conv, conv->out[0])) &&
-           !is_disabled();
+    return conv->kind == LAYER_conv && dnn_plain_supports(conv, lanes);
 }
 
 static const char *refuse(const struct dnn_problem *p) {

@@ -53,16 +53,15 @@ struct unit {
 /* ---- Images ---- */
 
 #if defined KERNEL_CONV || defined KERNEL_WEIGHT
-struct images {
+typedef struct {
     int64_t batch, x_stride, y_stride, h, w, oh, ow, c, k, groups, kh, kw, sh, sw, dh, dw, pt, pl;
     const float *scale, *shift; /* of the prologue */
-};
+} problem;
 
 /* c and k are those of one group. If a point of y depends on the point of x at its place, an image is one row. */
-static struct images read_problem(void *const *ptr, const int64_t *arg) {
+static problem read_problem(void *const *ptr, const int64_t *arg) {
     const int64_t *side = arg + SIZES, *more = arg + IMAGES;
-    struct images m = {arg[BATCH], arg[X_STRIDE], arg[Y_STRIDE], side[0],
-                       side[1],    side[2],       side[3]};
+    problem m = {arg[BATCH], arg[X_STRIDE], arg[Y_STRIDE], side[0], side[1], side[2], side[3]};
     m.c = more[0], m.k = more[1], m.groups = more[2], m.kh = more[3], m.kw = more[4];
     m.sh = more[5], m.sw = more[6], m.dh = more[7], m.dw = more[8], m.pt = more[9], m.pl = more[10];
     m.scale = (const float *)ptr[SCALE], m.shift = (const float *)ptr[SHIFT];
@@ -77,7 +76,7 @@ struct point {
     int64_t channel, row, column; /* the latter: at y's pixel (0, 0) */
 };
 
-static inline struct point find_point(const struct images *m, int64_t at) {
+static inline struct point find_point(const problem *m, int64_t at) {
     struct point p;
     p.column = at % m->kw * m->dw - m->pl;
     p.row = at / m->kw % m->kh * m->dh - m->pt;
@@ -86,9 +85,8 @@ static inline struct point find_point(const struct images *m, int64_t at) {
 }
 
 /* Copies the values that n pixels of y, from `column` on in one row, have at a point: to[0], to[step], .. */
-static inline void copy_row(const struct images *m, const struct unit *u, const float *x,
-                            struct point p, int64_t row, int64_t column, int64_t n, float *to,
-                            int64_t step) {
+static inline void copy_row(const problem *m, const struct unit *u, const float *x, struct point p,
+                            int64_t row, int64_t column, int64_t n, float *to, int64_t step) {
     const int64_t y = row * m->sh + p.row, first = column * m->sw + p.column;
     const int64_t channel = u->first_channel + p.channel;
     const float *from = x + (channel * m->h + y) * m->w + first;
@@ -109,7 +107,7 @@ static inline void copy_row(const struct images *m, const struct unit *u, const 
 }
 
 /* The same for n pixels, which may be in several rows. */
-static inline void copy_pixels(const struct images *m, const struct unit *u, const float *x,
+static inline void copy_pixels(const problem *m, const struct unit *u, const float *x,
                                struct point p, int64_t pixel, int64_t n, float *to, int64_t step) {
     int64_t row = pixel / m->ow, column = pixel % m->ow, run;
     for (int64_t j = 0; j < n; j += run, row++, column = 0) {
@@ -122,8 +120,6 @@ static inline void copy_pixels(const struct images *m, const struct unit *u, con
 /* ---- Terms of a unit ---- */
 
 #ifdef KERNEL_CONV
-typedef struct images problem;
-
 /* Terms [t, t + n). The weight's row is as long as there are terms. */
 static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n,
                        int64_t *offset, float *b) {
@@ -135,8 +131,6 @@ static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_
 #endif
 
 #ifdef KERNEL_WEIGHT
-typedef struct images problem;
-
 /* Terms of several images. The offset of a term is that of its pixel in dy. */
 static void fill_terms(const problem *m, const struct unit *u, int64_t t, int64_t n,
                        int64_t *offset, float *b) {

@@ -75,17 +75,24 @@ static enum sol_status add(struct far_call *c, struct sol_weights *weights,
     return status;
 }
 
-static enum sol_status enqueue(struct far_call c, enum phase phase, struct sol_weights *weights,
-                               const int64_t *symbols) {
-    struct sol_program *p = (struct sol_program *)(uintptr_t)c.program;
-    c.weights = weights;
-    TRY(far_check_program(p, c.queue));
+static enum sol_status enqueue(const struct sol_program *program, enum phase phase,
+                               struct sol_weights *weights, struct sol_queue *queue,
+                               const int64_t *symbols, const sol_ptr *inputs,
+                               const sol_ptr *outputs, sol_ptr saved) {
+    struct sol_program *p = (struct sol_program *)(uintptr_t)program;
+    struct far_call c = {.program = p,
+                         .weights = weights,
+                         .queue = queue,
+                         .input = inputs,
+                         .output = outputs,
+                         .saved = saved};
+    TRY(far_check_program(p, queue));
     TRY(request_check_symbols(p, symbols));
     if (phase == BACKWARD) TRY(weights_pack_backward(weights));
     TRY(program_acquire(p, phase, symbols, 0, &c.binding, NULL));
-    lock_acquire(queue_lock(c.queue));
+    lock_acquire(queue_lock(queue));
     enum sol_status status = add(&c, weights, symbols);
-    lock_release(queue_lock(c.queue));
+    lock_release(queue_lock(queue));
     program_give_back(p, c.binding, NULL);
     return status;
 }
@@ -106,16 +113,12 @@ enum sol_status sol_program_enqueue_forward(const struct sol_program *p,
                                             struct sol_weights *weights, struct sol_queue *queue,
                                             const int64_t *symbols, const sol_ptr *inputs,
                                             const sol_ptr *outputs, sol_ptr saved) {
-    const struct far_call call = {
-        .program = p, .queue = queue, .input = inputs, .output = outputs, .saved = saved};
-    return enqueue(call, FORWARD, weights, symbols);
+    return enqueue(p, FORWARD, weights, queue, symbols, inputs, outputs, saved);
 }
 
 enum sol_status sol_program_enqueue_backward(const struct sol_program *p,
                                              struct sol_weights *weights, struct sol_queue *queue,
                                              const int64_t *symbols, const sol_ptr *inputs,
                                              const sol_ptr *outputs, sol_ptr saved) {
-    const struct far_call call = {
-        .program = p, .queue = queue, .input = inputs, .output = outputs, .saved = saved};
-    return enqueue(call, BACKWARD, weights, symbols);
+    return enqueue(p, BACKWARD, weights, queue, symbols, inputs, outputs, saved);
 }

@@ -48,19 +48,27 @@ sol_ptr far_param(const struct far_weights *w, const struct far_params *packing,
     return p->at + p->offset[i];
 }
 
+/* Copies memory of the device at `at`, to or from the host's, by `kind`. */
+static enum sol_status copy_at(const struct sol_weights *w, struct sol_queue *q,
+                               enum transfer_kind kind, sol_ptr at, const void *host, size_t size,
+                               bool is_call) {
+    const bool is_up = kind == TRANSFER_TO_DEVICE;
+    const struct transfer transfer = {.kind = kind,
+                                      .to = is_up ? at : 0,
+                                      .from = is_up ? 0 : at,
+                                      .host = (void *)(uintptr_t)host,
+                                      .size = size};
+    return far_copy(w->program, q, &transfer, is_call);
+}
+
 static enum sol_status copy_params(const struct sol_weights *w, struct sol_queue *q,
                                    const struct far_params *params, enum transfer_kind kind,
                                    bool only_updated) {
     const struct sol_program *p = w->program;
     for (int i = 0; i < p->n_params; i++) {
         if (params->offset[i] == SIZE_MAX || (only_updated && !p->param[i].is_updated)) continue;
-        const sol_ptr at = params->at + params->offset[i];
-        const struct transfer transfer = {.kind = kind,
-                                          .to = kind == TRANSFER_TO_DEVICE ? at : 0,
-                                          .from = kind == TRANSFER_TO_DEVICE ? 0 : at,
-                                          .host = (void *)(uintptr_t)w->param[i],
-                                          .size = param_size(&p->param[i])};
-        TRY(far_copy(p, q, &transfer, only_updated));
+        TRY(copy_at(w, q, kind, params->at + params->offset[i], w->param[i],
+                    param_size(&p->param[i]), only_updated));
     }
     return SOL_OK;
 }
@@ -125,15 +133,9 @@ enum sol_status far_alloc_weights(struct sol_weights *w) {
 /* All slots at once: on both sides they lie one behind the other. */
 static enum sol_status copy_packed(const struct sol_weights *w, struct sol_queue *q,
                                    enum transfer_kind kind) {
-    const bool is_up = kind == TRANSFER_TO_DEVICE;
     if (!w->packed.n) return SOL_OK;
-    return far_copy(w->program, q,
-                    &(struct transfer){.kind = kind,
-                                       .to = is_up ? w->far->packed : 0,
-                                       .from = is_up ? 0 : w->far->packed,
-                                       .host = w->packed.slot[0],
-                                       .size = w->packed.offset[w->packed.n]},
-                    false);
+    return copy_at(w, q, kind, w->far->packed, w->packed.slot[0], w->packed.offset[w->packed.n],
+                   false);
 }
 
 static enum sol_status copy_weights(const struct sol_weights *w, bool with_params,

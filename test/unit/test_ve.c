@@ -24,9 +24,7 @@ static const struct target *const ve = &ve_target;
 
 /* ---- Compiling ---- */
 
-extern const char fake_veda[];
-__asm__(
-    ".section .rodata.fake_veda,\"a\"\nfake_veda:\n.incbin \"test/unit/fake_veda.c\"\n.byte 0\n.previous\n");
+EMBED_TEXT(fake_veda, EMBED_FILE("test/unit/fake_veda.c"));
 
 static const char *folder(void) {
     static char path[64];

@@ -73,11 +73,8 @@ static void open_library(void) {
 
 /* ---- Kernels ---- */
 
-__asm__(".section .rodata.veda_kernels,\"a\"\nveda_kernels:\n"
-        ".incbin \"test/veda/veda_types.h\"\n.incbin \"test/veda/veda_device.h\"\n"
-        ".incbin \"test/unit/veda_kernels.c\"\n"
-        ".byte 0\n.previous\n");
-extern const char veda_kernels[];
+EMBED_TEXT(veda_kernels, EMBED_FILE("test/veda/veda_types.h") EMBED_FILE("test/veda/veda_device.h")
+                             EMBED_FILE("test/unit/veda_kernels.c"));
 
 static char folder[] = "/tmp/sol-test-veda-XXXXXX";
 static char module_path[64], flag_path[64];

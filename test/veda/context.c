@@ -18,11 +18,9 @@
 #define STACK 64 /* contexts of a thread */
 #define HEAP_SHARE 7 / 8 /* of a device's memory, for allocations; the rest is for results and arguments */
 
-__asm__(".section .rodata.veda_device_text,\"a\"\n.global veda_device_text\nveda_device_text:\n"
-        ".incbin \"test/veda/veda_types.h\"\n.incbin \"test/veda/veda_device.h\"\n"
-        ".incbin \"test/veda/tasks.h\"\n.incbin \"test/veda/device.c\"\n"
-        ".byte 0\n.previous\n");
-extern const char veda_device_text[] __attribute__((visibility("hidden")));
+EMBED_TEXT(veda_device_text,
+           EMBED_FILE("test/veda/veda_types.h") EMBED_FILE("test/veda/veda_device.h")
+               EMBED_FILE("test/veda/tasks.h") EMBED_FILE("test/veda/device.c"));
 
 /* Compiled objects in the cache are of a version. The library has none of SOL's own, which would need more of SOL. */
 const char *sol_version(void) { return "veda"; }

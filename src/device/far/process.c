@@ -31,10 +31,8 @@
 _Static_assert(FAR_FD_END <= HIGH,
                "a descriptor of the host would be overwritten while it is passed");
 
-__asm__(".section .rodata.far_worker_text,\"a\"\n.global far_worker_text\nfar_worker_text:\n"
-        ".incbin \"src/device/far/shared.h\"\n.incbin \"src/device/far/worker.c\"\n"
-        ".byte 0\n.previous\n");
-extern const char far_worker_text[];
+EMBED_TEXT(far_worker_text,
+           EMBED_FILE("src/device/far/shared.h") EMBED_FILE("src/device/far/worker.c"));
 
 /* ---- The program ---- */
 

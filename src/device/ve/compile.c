@@ -40,14 +40,11 @@ enum sol_status ve_compiler_flags(const char **out) {
 
 /* ---- Pieces ---- */
 
-#define TEXT(label, kernel, gather)                                                      \
-    extern const char label[];                                                           \
-    __asm__(".section .rodata." #label ",\"a\"\n" #label ":\n"                           \
-            ".ascii \"#define SOL_KERNEL " kernel "\\n#define GATHER " #gather "\\n\"\n"   \
-            ".incbin \"src/device/ve/pieces.h\"\n.incbin \"src/device/ve/entry.h\"\n"      \
-            ".byte 0\n.previous\n");
-TEXT(ve_scatter_text, "sol_scatter", 0)
-TEXT(ve_gather_text, "sol_gather", 1)
+#define TEXT(label, kernel, gather)                                                              \
+    EMBED_TEXT(label, ".ascii \"#define SOL_KERNEL " kernel "\\n#define GATHER " #gather "\\n\"\n" \
+               EMBED_FILE("src/device/ve/pieces.h") EMBED_FILE("src/device/ve/entry.h"))
+TEXT(ve_scatter_text, "sol_scatter", 0);
+TEXT(ve_gather_text, "sol_gather", 1);
 
 static enum sol_status load(struct ve *ve, const char *text, const char *symbol, uint64_t *code) {
     struct jit_loader loader = jit_images;

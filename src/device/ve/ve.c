@@ -12,9 +12,7 @@
 #include "dfp/dialect.h"
 #include "dnn/emit.h"
 
-extern const char ve_entry[];
-__asm__(".section .rodata.ve_entry,\"a\"\nve_entry:\n.incbin \"src/device/ve/entry.h\"\n.byte 0\n"
-        ".previous\n");
+EMBED_TEXT(ve_entry, EMBED_FILE("src/device/ve/entry.h"));
 
 static const struct dnn_impl *const ve_impls[] = {&dnn_vednn, &dnn_plain, NULL};
 

@@ -16,9 +16,8 @@
 
 #define LIBRARY "-lvednn_openmp"
 
-extern const char ve_vednn_text[];
-__asm__(".section .rodata.ve_vednn,\"a\"\nve_vednn_text:\n.incbin \"src/device/ve/vednn.h\"\n"
-        ".incbin \"src/device/ve/vednn_plain.h\"\n.byte 0\n.previous\n");
+EMBED_TEXT(ve_vednn_text,
+           EMBED_FILE("src/device/ve/vednn.h") EMBED_FILE("src/device/ve/vednn_plain.h"));
 
 /* ---- Can it be linked? ---- */
 
@@ -80,8 +79,6 @@ static bool pads_alike(int x, int y, int window, int stride, int dilation, int p
 }
 
 static const char *refuse_images(const struct dnn_problem *p) {
-    if (p->transposed) return "transposed convolution";
-    if (!p->x_plain || !p->y_plain) return "x or y is not plain";
     if (p->open) return "sizes that a call decides";
     if (!pads_alike(p->h, p->oh, p->kh, p->sh, p->dh, p->pt) ||
         !pads_alike(p->w, p->ow, p->kw, p->sw, p->dw, p->pl))
@@ -92,11 +89,13 @@ static const char *refuse_images(const struct dnn_problem *p) {
 /* It is linked only if there is nothing else to refuse. */
 static const char *refuse(const struct dnn_problem *p) {
     bool available;
-    const char *reason = p->kind == DNN_MATMUL   ? "a product of two computed tensors"
-                         : p->prologue           ? "has a prologue"
-                         : p->residual           ? "has a residual"
-                         : p->kind == DNN_LINEAR ? NULL
-                                                 : refuse_images(p);
+    const char *reason = dnn_plain.refuse(p);
+    if (reason) return reason;
+    reason = p->kind == DNN_MATMUL   ? "a product of two computed tensors"
+             : p->prologue           ? "has a prologue"
+             : p->residual           ? "has a residual"
+             : p->kind == DNN_LINEAR ? NULL
+                                     : refuse_images(p);
     if (reason) return reason;
     reason = probe(&available);
     return available ? NULL : reason;
