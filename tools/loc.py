@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 30600
+CORE_LINES = 31000
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -49,7 +49,7 @@ FOLDERS = {
     "src/device/ref": 1700,
     "src/device/ve": 970,
     "src/dfp": 5530,
-    "src/dnn": 8570,
+    "src/dnn": 9000,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5150,

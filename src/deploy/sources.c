@@ -54,6 +54,7 @@
     X(list_h, "src/dnn/list.h", "", 0)                                                       \
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
     X(simd_transpose_h, "src/dnn/simd_transpose.h", "", 0)                                   \
+    X(winograd_points_h, "src/dnn/winograd_points.h", "winograd", 0)                         \
     X(int8_h, "src/dnn/int8.h", "", 0)                                                       \
     X(step_h, "src/dnn/step.h", "", 0)                                                       \
     X(dnn_c, "src/dnn/dnn.c", "", 0)                                                         \

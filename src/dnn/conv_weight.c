@@ -12,13 +12,13 @@
 
 /*
  * Cost model for cores of 3 GHz, and the division of the work.
- *   task_bytes   sums of a task: a part of a core's L2
+ *   all_sums     bytes of the sums of a task: a part of a core's L2
  *   n_tasks      enough for many threads. Shares make up for what a small weight lacks
  *   n_pixels     of a chunk: its dy of one bundle fits into L1
  */
 static const double efficiency = 0.6;
 static const double task_s = 1e-6;
-static const int64_t task_bytes = 80 << 10, wanted_tasks = 32, most_shares = 32, n_pixels = 128;
+static const int64_t all_sums = 80 << 10, wanted_tasks = 32, most_shares = 32, n_pixels = 128;
 
 static const char *refuse(const struct dnn_problem *p) {
     if (p->kind != DNN_CONV_WEIGHT) return "not the gradient of a weight";
@@ -50,7 +50,7 @@ static void set_units(struct dnn_plan *plan) {
 }
 
 /* Units and bundles of a task: as many as its sums have room for, of both about as many channels; then as equal as possible. */
-static void set_tasks(struct dnn_plan *plan) {
+static void set_tasks(struct dnn_plan *plan, int64_t task_bytes) {
     int64_t *param = plan->param, units = 1, bundles = 1;
     const int64_t most = task_bytes / 4 / conv_weight_unit_floats(plan);
     for (bool grows = true; grows;) {
@@ -68,6 +68,11 @@ static void set_tasks(struct dnn_plan *plan) {
     param[WEIGHT_SHARES] = max_i64(1, min_i64(most_shares, wanted_tasks / tasks));
 }
 
+void dnn_conv_weight_divide(struct dnn_plan *plan, int64_t task_bytes) {
+    set_units(plan);
+    set_tasks(plan, task_bytes);
+}
+
 static void set_chunks(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
@@ -83,8 +88,7 @@ static void set_chunks(struct dnn_plan *plan) {
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t *param = plan->param;
-    set_units(plan);
-    set_tasks(plan);
+    dnn_conv_weight_divide(plan, all_sums);
     set_chunks(plan);
     const int64_t shares = param[WEIGHT_SHARES], sums = 4 * conv_weight_task_floats(plan),
                   panel = p->x_plain
@@ -136,8 +140,8 @@ void dnn_conv_weight_store(const struct dnn_plan *plan, const float *sums, int64
 }
 
 /* Part of the last sums: one bundle and unit. The sum is kept in the place of the first share. */
-static void join(const struct dnn_plan *plan, int64_t batch, float *partial, float *y,
-                 int64_t part) {
+void dnn_conv_weight_join(const struct dnn_plan *plan, int64_t batch, float *partial, float *y,
+                          int64_t part) {
     const int64_t *param = plan->param, unit = part % param[WEIGHT_UNITS],
                   bundle = part / param[WEIGHT_UNITS] % param[WEIGHT_BUNDLES],
                   group = part / param[WEIGHT_UNITS] / param[WEIGHT_BUNDLES],
@@ -154,13 +158,13 @@ static void join(const struct dnn_plan *plan, int64_t batch, float *partial, flo
     dnn_conv_weight_store(plan, sums, group, bundle, unit, y);
 }
 
-static int64_t n_parts(const struct dnn_plan *plan) {
+int64_t dnn_conv_weight_parts(const struct dnn_plan *plan) {
     return plan->problem.groups * plan->param[WEIGHT_BUNDLES] * plan->param[WEIGHT_UNITS];
 }
 
 /* ---- Run ---- */
 
-static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
+int64_t dnn_conv_weight_tasks(const struct dnn_plan *plan, int64_t batch) {
     (void)batch;
     return plan->param[WEIGHT_SHARES] * conv_weight_tasks(plan);
 }
@@ -170,7 +174,7 @@ DNN_RUN(conv_weight)
 const struct dnn_impl dnn_conv_weight = {.name = "conv_weight",
                                          .refuse = refuse,
                                          .plan = make_plan,
-                                         .n_tasks = n_tasks,
+                                         .n_tasks = dnn_conv_weight_tasks,
                                          .run = run_conv_weight,
-                                         .n_parts = n_parts,
-                                         .join = join};
+                                         .n_parts = dnn_conv_weight_parts,
+                                         .join = dnn_conv_weight_join};

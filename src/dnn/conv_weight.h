@@ -43,6 +43,11 @@ enum conv_weight_param {
     WEIGHT_CHUNK_IMAGES, /* images of a chunk; 1 unless a chunk has all rows */
     WEIGHT_PANEL_ROWS,   /* of a plain x */
     WEIGHT_PANEL_COLUMNS,
+    /* With Winograd's transforms (winograd_weight.h) a chunk consists of their tiles: of an image, in one row of it, of a chunk. Else 0 */
+    WEIGHT_IMAGE_TILES,
+    WEIGHT_ROW_TILES,
+    WEIGHT_CHUNK_TILES,
+    WEIGHT_N_PARAMS,
 };
 
 /* The tiles of an instruction set; simd.h explains how many sums fit into its registers. */
@@ -77,6 +82,8 @@ static inline int64_t conv_weight_chunks(const struct dnn_plan *plan) {
 }
 
 static inline int64_t conv_weight_batch_chunks(const struct dnn_plan *plan, int64_t batch) {
+    const int64_t tiles = plan->param[WEIGHT_CHUNK_TILES];
+    if (tiles) return ceil_div(batch * plan->param[WEIGHT_IMAGE_TILES], tiles);
     return ceil_div(batch, plan->param[WEIGHT_CHUNK_IMAGES]) * conv_weight_chunks(plan);
 }
 /* Shares that have pixels: each at least two chunks, which take longer than to write and add its sums. Of open images all shares, as the
@@ -86,6 +93,31 @@ static inline int64_t conv_weight_used_shares(const struct dnn_plan *plan, int64
                   chunks = conv_weight_batch_chunks(plan, batch);
     return plan->problem.open ? shares : max_i64(1, min_i64(shares, ceil_div(chunks, 2)));
 }
+
+/* The work of a task. */
+struct conv_weight_task {
+    int64_t share, group, bundle, n_bundles, unit, n_units;
+};
+static inline struct conv_weight_task conv_weight_find_task(const struct dnn_plan *plan,
+                                                            int64_t task) {
+    const int64_t *param = plan->param, n_units = conv_weight_unit_tasks(plan),
+                  n = conv_weight_group_tasks(plan);
+    struct conv_weight_task t = {.share = task / n / plan->problem.groups,
+                                 .group = task / n % plan->problem.groups,
+                                 .bundle = task % n / n_units * param[WEIGHT_TASK_BUNDLES],
+                                 .unit = task % n_units * param[WEIGHT_TASK_UNITS]};
+    t.n_units = min_i64(param[WEIGHT_TASK_UNITS], param[WEIGHT_UNITS] - t.unit);
+    t.n_bundles = min_i64(param[WEIGHT_TASK_BUNDLES], param[WEIGHT_BUNDLES] - t.bundle);
+    return t;
+}
+
+/* Sets the units, bundles and shares of tasks that have at most so many bytes of sums. */
+void dnn_conv_weight_divide(struct dnn_plan *plan, int64_t task_bytes);
+/* struct dnn_impl's functions of these names. */
+int64_t dnn_conv_weight_tasks(const struct dnn_plan *plan, int64_t batch);
+int64_t dnn_conv_weight_parts(const struct dnn_plan *plan);
+void dnn_conv_weight_join(const struct dnn_plan *plan, int64_t batch, float *partial, float *y,
+                          int64_t part);
 
 /* Writes one bundle and unit of dw, from sums of one share. */
 void dnn_conv_weight_store(const struct dnn_plan *plan, const float *sums, int64_t group,

@@ -10,16 +10,8 @@
  * Invariants: it accesses nothing outside x, dy, dw and the partial results. The order of a sum does not depend on threads.
  */
 #include "dnn/conv_weight.h"
+#include "dnn/conv_weight_tile.h"
 #include "dnn/simd_transpose.h"
-
-/* A tile's sums, and the vectors of dy and of x, fit into the registers. */
-#ifdef BY_LANE
-enum { TILE_VECTORS = 4, TILE_ROWS = 4, TILE_STEP = LANES };
-#elif REGISTERS == 32
-enum { TILE_VECTORS = 2, TILE_ROWS = 8, TILE_STEP = 1 };
-#else
-enum { TILE_VECTORS = 2, TILE_ROWS = 4, TILE_STEP = 1 };
-#endif
 
 /* The pixels of a chunk that a tap reads, and where the tile's sums are. Strides are in floats. */
 struct pass {
@@ -31,43 +23,22 @@ struct pass {
     float *sums;
 };
 
-/* sums[row i][v] += x[pixel][row i] * dy[pixel][vector v], over all pixels. */
+/* Adds the products of all pixels to one tile's sums. */
 INLINE void multiply(int vectors, bool panel, const struct pass *p) {
-    vec sum[TILE_ROWS][TILE_VECTORS];
     const int64_t block = p->dy_block, x_pixel = p->x_pixel;
+    vec sum[TILE_ROWS][TILE_VECTORS];
     int64_t offset[TILE_ROWS];
+    clear_tile(vectors, sum);
     UNROLL
-    for (int i = 0; i < TILE_ROWS; i++) {
-        offset[i] = panel ? p->offset[i] : i;
-        UNROLL
-        for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
-    }
+    for (int i = 0; i < TILE_ROWS; i++) offset[i] = panel ? p->offset[i] : i;
     for (int64_t image = 0; image < p->images; image++)
         for (int64_t row = 0; row < p->rows; row++) {
             const float *x = p->x + image * p->x_image + row * p->x_row;
-            const float *dy = p->dy + image * p->dy_image + row * p->dy_row,
-                        *end = dy + p->columns * LANES;
-            for (; dy < end; dy += LANES, x += x_pixel) {
-                vec d[TILE_VECTORS], loaded = {0};
-                UNROLL
-                for (int v = 0; v < vectors; v++) d[v] = vec_load(dy + v * block);
-                if (TILE_STEP > 1 && !panel) loaded = vec_load(x);
-                UNROLL
-                for (int i = 0; i < TILE_ROWS; i++) {
-                    const vec value = vec_set(TILE_STEP > 1 && !panel ? loaded[i % LANES]
-                                              : panel                 ? x[offset[i]]
-                                                                      : x[i]);
-                    UNROLL
-                    for (int v = 0; v < vectors; v++) sum[i][v] += value * d[v];
-                }
-            }
+            const float *dy = p->dy + image * p->dy_image + row * p->dy_row;
+            add_pixels(vectors, x, x_pixel, panel ? offset : NULL, dy, dy + p->columns * LANES,
+                       block, sum);
         }
-    UNROLL
-    for (int i = 0; i < TILE_ROWS; i++) UNROLL
-    for (int v = 0; v < vectors; v++) {
-        float *at = p->sums + (i * TILE_VECTORS + v) * LANES;
-        vec_store(at, vec_load(at) + sum[i][v]);
-    }
+    add_tile(vectors, p->sums, sum);
 }
 
 typedef void multiply_fn(const struct pass *p);
@@ -89,7 +60,7 @@ static multiply_fn *const multiplies[TILE_VECTORS + 1][2] = {SIMD_UP_TO(2, ENTRY
 struct work {
     const struct dnn_plan *plan;
     const struct dnn_call *call;
-    int64_t group, bundle, n_bundles, unit, n_units;
+    struct conv_weight_task task;
     float *sums, *panel;
 };
 
@@ -120,7 +91,8 @@ static int64_t count_vectors(const struct work *work, int64_t bundle) {
 static const float *find_dy(const struct work *work, const struct chunk *chunk, int64_t bundle,
                             int64_t row, int64_t column) {
     const struct dnn_problem *p = &work->plan->problem;
-    const int64_t block = work->group * work->plan->param[WEIGHT_K_BLOCKS] + bundle * TILE_VECTORS;
+    const int64_t block =
+        work->task.group * work->plan->param[WEIGHT_K_BLOCKS] + bundle * TILE_VECTORS;
     return work->call->weight + chunk->image * work->call->y_stride +
            ((block * p->oh + row) * p->ow + column) * LANES;
 }
@@ -166,8 +138,8 @@ static void run_unit(const struct work *work, const struct chunk *chunk, int64_t
     const struct dnn_problem *p = &work->plan->problem;
     for (int64_t r = 0; r < p->kh; r++)
         for (int64_t s = 0; s < p->kw; s++, sums += LANES * TILE_VECTORS * LANES)
-            run_tap(work, chunk, bundle, work->group * work->plan->param[WEIGHT_UNITS] + unit, r, s,
-                    sums);
+            run_tap(work, chunk, bundle, work->task.group * work->plan->param[WEIGHT_UNITS] + unit,
+                    r, s, sums);
 }
 
 /* ---- A plain x ---- */
@@ -232,11 +204,11 @@ static void run_chunk(const struct work *work, const struct chunk *chunk) {
     const int64_t n = conv_weight_unit_floats(work->plan);
     const bool is_plain = work->plan->problem.x_plain;
     if (is_plain) fill_panel(work, chunk);
-    for (int64_t b = 0; b < work->n_bundles; b++)
-        for (int64_t u = 0; u < work->n_units; u++) {
+    for (int64_t b = 0; b < work->task.n_bundles; b++)
+        for (int64_t u = 0; u < work->task.n_units; u++) {
             float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
-            if (is_plain) run_panel(work, chunk, work->bundle + b, sums);
-            else run_unit(work, chunk, work->bundle + b, work->unit + u, sums);
+            if (is_plain) run_panel(work, chunk, work->task.bundle + b, sums);
+            else run_unit(work, chunk, work->task.bundle + b, work->task.unit + u, sums);
         }
 }
 
@@ -253,9 +225,10 @@ static struct chunk find_chunk(const struct work *work, int64_t i) {
 }
 
 /* All chunks of share `share`. */
-static void run_share(const struct work *work, int64_t share) {
+static void run_share(const struct work *work) {
     const int64_t n = conv_weight_batch_chunks(work->plan, work->call->batch),
-                  shares = conv_weight_used_shares(work->plan, work->call->batch);
+                  shares = conv_weight_used_shares(work->plan, work->call->batch),
+                  share = work->task.share;
     if (share >= shares) return;
     memset(work->sums, 0, (size_t)conv_weight_task_floats(work->plan) * sizeof(float));
     for (int64_t i = dnn_split(n, share, shares); i < dnn_split(n, share + 1, shares); i++) {
@@ -285,31 +258,29 @@ static void store_matrix(const struct work *work, const float *sums, int64_t bun
 
 static void store(const struct work *work) {
     const int64_t n = conv_weight_unit_floats(work->plan);
-    for (int64_t b = 0; b < work->n_bundles; b++)
-        for (int64_t u = 0; u < work->n_units; u++) {
+    for (int64_t b = 0; b < work->task.n_bundles; b++)
+        for (int64_t u = 0; u < work->task.n_units; u++) {
             const float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
-            const int64_t bundle = work->bundle + b, unit = work->unit + u;
+            const int64_t bundle = work->task.bundle + b, unit = work->task.unit + u;
             if (is_matrix(&work->plan->problem)) store_matrix(work, sums, bundle, unit);
-            else dnn_conv_weight_store(work->plan, sums, work->group, bundle, unit, work->call->y);
+            else
+                dnn_conv_weight_store(work->plan, sums, work->task.group, bundle, unit,
+                                      work->call->y);
         }
 }
 
 dnn_run_fn ISA_NAME(dnn_run_conv_weight);
 void ISA_NAME(dnn_run_conv_weight)(const struct dnn_plan *plan, const struct dnn_call *call,
                                    void *scratch, int64_t begin, int64_t end) {
-    const int64_t *param = plan->param, size = conv_weight_task_floats(plan),
-                  n_units = conv_weight_unit_tasks(plan), n = conv_weight_group_tasks(plan);
-    const bool is_shared = param[WEIGHT_SHARES] > 1;
-    struct work work = {.plan = plan, .call = call};
-    for (int64_t task = begin; task < end; task++) {
-        work.group = task / n % plan->problem.groups;
-        work.unit = task % n_units * param[WEIGHT_TASK_UNITS];
-        work.bundle = task % n / n_units * param[WEIGHT_TASK_BUNDLES];
-        work.n_units = min_i64(param[WEIGHT_TASK_UNITS], param[WEIGHT_UNITS] - work.unit);
-        work.n_bundles = min_i64(param[WEIGHT_TASK_BUNDLES], param[WEIGHT_BUNDLES] - work.bundle);
-        work.sums = is_shared ? call->y + task * size : scratch;
-        work.panel = (float *)scratch + (is_shared ? 0 : size);
-        run_share(&work, task / n / plan->problem.groups);
+    const int64_t size = conv_weight_task_floats(plan);
+    const bool is_shared = plan->param[WEIGHT_SHARES] > 1;
+    for (int64_t i = begin; i < end; i++) {
+        const struct work work = {.plan = plan,
+                                  .call = call,
+                                  .task = conv_weight_find_task(plan, i),
+                                  .sums = is_shared ? call->y + i * size : scratch,
+                                  .panel = (float *)scratch + (is_shared ? 0 : size)};
+        run_share(&work);
         if (!is_shared) store(&work);
     }
 }

@@ -27,6 +27,7 @@
     OWN(direct, direct)             \
     OWN(linear_bf16, linear_bf16)   \
     OWN(product, product)           \
+    OWN(winograd_weight, winograd_weight) \
     OWN(conv_weight, conv_weight)   \
     OWN(conv_weight_grouped, conv_weight_grouped) \
     MORE(product, matmul)           \

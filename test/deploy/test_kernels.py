@@ -16,7 +16,7 @@ from sol import _core
 Q = torch.ops.quantized_decomposed
 ALL = [name for kind, name, _, _ in _core.query() if kind == "library"]
 # No model that is imported has gradients.
-GRADIENTS = ["conv_weight", "conv_weight_grouped"]
+GRADIENTS = ["conv_weight", "conv_weight_grouped", "winograd_weight"]
 OWN = [
     row[1]
     for row in _core.query()

@@ -716,7 +716,7 @@ static void test_all_failing(struct random *r, const struct dnn_impl *impl,
 /* Tests of their own have matmuls, whose operands have strides of their own, and gradients of weights: test_matmul.c, test_conv_weight.c. */
 static bool is_tested_elsewhere(const struct dnn_impl *impl) {
     return !strcmp(impl->name, "matmul") || impl == &dnn_conv_weight ||
-           impl == &dnn_conv_weight_grouped;
+           impl == &dnn_conv_weight_grouped || impl == &dnn_winograd_weight;
 }
 
 static void test_implementation(const struct dnn_impl *impl, const struct dnn_isa *isa,
