@@ -189,8 +189,8 @@ bench: $(VENV)/installed $(VENV)/models $(VENV)/zoo $(if $(PEERS),$(VENV)/peers)
 bench-layers: $(VENV)/installed $(if $(PEERS),$(VENV)/peers) ## single layers beside other engines; ROWS="'softmax 16x1000' ..", THREADS=, PEERS=1
 	@$(PY) -m sol.bench --layers $(ROWS) $(if $(THREADS),--threads $(THREADS)) --peers eager,onnxruntime --seconds $(or $(SECONDS),1) \
 		--json build/layers.json --svg $(if $(README),docs,build)/layers.svg $(if $(README),--readme README.md)
-bench-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## training steps beside PyTorch's; NETS=, BATCH=, SIDE=, THREADS=
-	@$(PY) tools/train_times.py $(NETS) --batch $(or $(BATCH),4) --side $(or $(SIDE),128) --threads $(or $(THREADS),0) --json build/train.json
+bench-train: $(VENV)/installed $(VENV)/models $(VENV)/zoo ## training steps beside PyTorch's; NETS=, BATCH=, SIDE=, THREADS=, PEERS=
+	@$(PY) tools/train_times.py $(NETS) --batch $(or $(BATCH),4) --side $(or $(SIDE),128) --threads $(or $(THREADS),0) --peers $(or $(PEERS),eager) --json build/train.json
 clean: ## everything built; .venv stays
 	rm -rf build .sol python/*.egg-info
 help: ## this list

@@ -1,11 +1,12 @@
-"""Times training steps of the networks of bench/networks.py: SOL beside PyTorch's eager mode, in turns.
+"""Times training steps of the networks of bench/networks.py: SOL beside PyTorch, in turns.
 
-    train_times.py [NETWORK...] [--batch 4] [--side 128] [--seconds 4] [--threads N] [--inductor] [--json FILE]
+    train_times.py [NETWORK...] [--batch 4] [--side 128] [--seconds 4] [--threads N] [--peers eager] [--sgd] [--json FILE]
 
 A step sets the gradients to None, and runs forward and backward in train mode (dropout in eval mode), for a random gradient of the
-output; no optimizer. SOL packs the parameters in each of them, as after an optimizer's step. Columns: milliseconds of a step (median),
-then PyTorch's time over SOL's (above 1, SOL is faster) with the smallest and largest ratio of one round of turns, and the seconds
-of SOL's first step, which compiles. Each network has a process of its own.
+output. SOL packs the parameters in each of them, as after an optimizer's step; with --sgd, a step of SGD with momentum follows.
+Peers are eager, channels_last (eager, with model and images in that memory format) and inductor (torch.compile), separated by commas.
+Columns: milliseconds of a step (median), then each peer's time over SOL's (above 1, SOL is faster), the best peer's, its smallest
+and largest ratio of one round of turns, and the seconds of SOL's first step, which compiles. Each network has a process of its own.
 """
 
 import argparse
@@ -23,17 +24,37 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 
 
-def make_step(module, model, x):
+PEERS = ("eager", "channels_last", "inductor")
+
+
+def make_step(module, model, x, sgd):
     """Returns a function without arguments that runs a step of `module`, which is `model` or an optimized form of it."""
     import torch
 
     dy = torch.randn(model(x).shape)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6, momentum=0.9)
 
     def step():
         model.zero_grad(set_to_none=True)
         module(x).backward(dy)
+        if sgd:
+            optimizer.step()
 
     return step
+
+
+def make_peer(args, name, net, x):
+    """Returns the step of a peer; None if it has no form of this network."""
+    import torch
+
+    model = copy.deepcopy(net.model)
+    if name == "channels_last":
+        if not net.is_image:
+            return None
+        model = model.to(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
+    module = torch.compile(model) if name == "inductor" else model
+    return make_step(module, model, x, args.sgd)
 
 
 def run_network(args, name):
@@ -52,17 +73,18 @@ def run_network(args, name):
     x = net.inputs(args.batch)
     model = copy.deepcopy(net.model)
     fast = sol.optimize(model, x)
-    steps = {"sol": make_step(fast, model, x), "eager": make_step(net.model, net.model, x)}
-    if args.inductor:
-        other = copy.deepcopy(net.model)
-        steps["inductor"] = make_step(torch.compile(other), other, x)
+    steps = {"sol": make_step(fast, model, x, args.sgd)}
+    for peer in args.peers:
+        steps[peer] = make_peer(args, peer, net, x)
+    steps = {name: step for name, step in steps.items() if step}
     start = time.perf_counter()
     steps["sol"]()
     row = {"network": name, "first_s": time.perf_counter() - start}
     row["fallbacks"] = {reason: n for reason, n in sol.fallbacks(fast).items() if n}
     blocks = timing.take_turns(steps, args.seconds)
     row["ms"] = {key: ms for key, (ms, _) in timing.summarize(blocks).items()}
-    row["spread"] = timing.ratio_spread(blocks, "eager")
+    row["best"] = min((key for key in row["ms"] if key != "sol"), key=row["ms"].get)
+    row["spread"] = timing.ratio_spread(blocks, row["best"])
     return row
 
 
@@ -70,14 +92,20 @@ def print_row(row, peers):
     if "ms" not in row:
         print(f"{row['network']:20s} FAILED: {row.get('error', '')}", flush=True)
         return
-    cells = "".join(f"{row['ms'][peer]:10.1f}" for peer in ["sol", *peers])
-    cells += "".join(f"{row['ms'][peer] / row['ms']['sol']:12.2f}" for peer in peers)
+    ms = row["ms"]
+    cells = f"{ms['sol']:10.1f}"
+    cells += "".join(f"{ms[peer] / ms['sol'] if peer in ms else 0:14.2f}" for peer in peers)
     low, high = row["spread"]
     reasons = "; ".join(row["fallbacks"])
     print(
-        f"{row['network']:20s}{cells}   [{low:.2f}, {high:.2f}]{row['first_s']:8.1f}  {reasons}",
+        f"{row['network']:20s}{cells}{find_ratio(row):8.2f}   [{low:.2f}, {high:.2f}]{row['first_s']:8.1f}  {reasons}",
         flush=True,
     )
+
+
+def find_ratio(row):
+    """The best peer's time over SOL's."""
+    return row["ms"][row["best"]] / row["ms"]["sol"]
 
 
 def parse():
@@ -89,11 +117,17 @@ def parse():
     parser.add_argument("--side", type=int, default=128, help="of images; 0: the network's own")
     parser.add_argument("--seconds", type=float, default=4.0, help="per engine and network")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--inductor", action="store_true", help="torch.compile, too")
+    parser.add_argument("--peers", default="eager", help=", ".join(PEERS))
+    parser.add_argument("--sgd", action="store_true", help="a step of the optimizer, too")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one network")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.peers = args.peers.split(",")
+    unknown = set(args.peers) - set(PEERS)
+    if unknown:
+        parser.error(f"unknown peer {min(unknown)!r}; known: {', '.join(PEERS)}")
+    return args
 
 
 def run_one(args):
@@ -111,15 +145,14 @@ def main():
         return
     import networks
 
-    peers = ["eager", *(["inductor"] if args.inductor else [])]
+    peers = args.peers
     print(
-        f"{f'ms, batch {args.batch}':20s}"
-        + "".join(f"{title:>10s}" for title in ["sol", *peers])
-        + "".join(f"{title + '/sol':>12s}" for title in peers)
-        + "   spread, first step in s"
+        f"{f'batch {args.batch}':20s}{'sol, ms':>10s}"
+        + "".join(f"{title:>14s}" for title in peers)
+        + "    best   spread, first step in s"
     )
     options = [f"--{key}={getattr(args, key)}" for key in ("batch", "side", "seconds", "threads")]
-    options += ["--inductor"] if args.inductor else []
+    options += [f"--peers={','.join(peers)}", *(["--sgd"] if args.sgd else [])]
     rows = []
     for name in args.network or networks.NAMES:
         found = process.run_child([__file__, "--one", name, *options], args.timeout)
@@ -128,11 +161,10 @@ def main():
         if args.json:
             args.json.parent.mkdir(parents=True, exist_ok=True)
             args.json.write_text(json.dumps(rows, indent=1))
-    ratios = [row["ms"]["eager"] / row["ms"]["sol"] for row in rows if "ms" in row]
+    ratios = [find_ratio(row) for row in rows if "ms" in row]
     if ratios:
-        print(
-            f"geometric mean of eager/sol over {len(ratios)}: {statistics.geometric_mean(ratios):.2f}"
-        )
+        mean = statistics.geometric_mean(ratios)
+        print(f"geometric mean of the best peer over SOL, {len(ratios)} networks: {mean:.2f}")
 
 
 if __name__ == "__main__":
