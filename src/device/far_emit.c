@@ -83,14 +83,14 @@ static void define(struct text *text, const char *name, const char *value) {
 }
 
 static enum sol_status queue_kernel(struct build *b, struct step *step, struct text *text,
-                                    int n_tasks, const char *library) {
+                                    int n_tasks, const char *libraries) {
     struct kernel *kernel = ARENA_NEW(b->keep, struct kernel);
     text_add_raw(text, far_step_kernels, strlen(far_step_kernels));
     device_queue_kernel(b, &(struct dfp_parts){.kernel = kernel,
                                                .text = text->at,
                                                .comment = step->layers,
                                                .is_complete = true,
-                                               .library = library});
+                                               .libraries = libraries});
     add_number(b, step, n_tasks);
     step->kind = &step_kernel;
     step->data = kernel;
@@ -264,7 +264,7 @@ static enum sol_status convert_product(struct build *b, struct step *step) {
     text_add_raw(&text, far_product, strlen(far_product));
     if (!impl->text) return finish_kernel(b, step, &text);
     text_add_raw(&text, impl->text, strlen(impl->text));
-    return queue_kernel(b, step, &text, 1, impl->library);
+    return queue_kernel(b, step, &text, 1, impl->libraries);
 }
 
 /* ---- Recurrent layers ---- */

@@ -18,12 +18,12 @@
 /* Kernels of one text. */
 struct queued_text {
     const char *text, *comment;
+    const char *libraries;        /* that it calls: struct jit_loader; NULL: none */
     bool is_complete;             /* without a prelude */
     VEC(struct kernel *) kernels; /* in the program */
 };
 struct kernel_queue {
     VEC(struct queued_text) texts;
-    const char *library; /* that texts call: struct jit_loader; NULL: none */
 };
 
 void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
@@ -34,9 +34,10 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
         VEC_PUSH(b->arena, &queue->texts.at[i].kernels, parts->kernel);
         return;
     }
-    struct queued_text queued = {
-        .text = parts->text, .comment = parts->comment, .is_complete = parts->is_complete};
-    if (parts->library) queue->library = parts->library;
+    struct queued_text queued = {.text = parts->text,
+                                 .comment = parts->comment,
+                                 .libraries = parts->libraries,
+                                 .is_complete = parts->is_complete};
     VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
@@ -152,13 +153,16 @@ enum sol_status device_link(struct build *b, const struct jit_loader *loader, co
 
 /* ---- Far devices ---- */
 
-/* The module refers to its loader, so it lives as long as the program. */
+/* The module refers to its loader, so it lives as long as the program; the libraries need not. A text is linked with those that it calls
+ * alone, so that its key in the cache does not depend on the program. */
 static const struct jit_loader *image_loader(struct build *b, const struct jit_choice *compiler) {
     const struct kernel_queue *queue = b->device;
+    const char **libraries = ARENA_ARRAY(b->arena, const char *, queue->texts.n);
     struct jit_loader *loader = ARENA_NEW(b->keep, struct jit_loader);
     *loader = jit_images;
     loader->compiler = compiler;
-    loader->library = queue->library;
+    for (int i = 0; i < queue->texts.n; i++) libraries[i] = queue->texts.at[i].libraries;
+    loader->libraries = libraries;
     return loader;
 }
 

@@ -334,7 +334,6 @@ static struct unit find_unit(const problem *p, void *const *ptr, const int64_t *
 }
 #endif
 
-/* Else another text follows, which calls a library. */
 #ifndef LIBRARY
 void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
     const problem p = read_problem(ptr, arg);
@@ -344,5 +343,27 @@ void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t beg
         const struct unit u = find_unit(&p, ptr, arg, i);
         run_unit(&p, &u);
     }
+}
+#else
+/* Another text follows, which calls a library for all products or images, in one task. It returns 0 and leaves the rest to `finish`, bias,
+ * residual and activation; or not 0 where the library cannot compute it, which may be known only now, and has stored nothing that counts. */
+static int run_library(const problem *p, void *const *ptr, const int64_t *arg);
+static void finish(const problem *p, void *const *ptr, const int64_t *arg);
+
+static void run_units(const problem *p, void *const *ptr, const int64_t *arg) {
+    const int64_t n = count_all(p);
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < n; i++) {
+        const struct unit u = find_unit(p, ptr, arg, i);
+        run_unit(p, &u);
+    }
+}
+
+void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
+    const problem p = read_problem(ptr, arg);
+    (void)scratch;
+    if (begin == end) return;
+    if (arg[BATCH] && !run_library(&p, ptr, arg)) finish(&p, ptr, arg);
+    else run_units(&p, ptr, arg);
 }
 #endif

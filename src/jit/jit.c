@@ -31,7 +31,7 @@ static const char *const levels[] = {"", "-O2 -DSOL_LONG", "-O1 -DSOL_LONG"};
 
 /* One text, and its state in the build. */
 struct job {
-    const char *text;
+    const char *text, *libraries;
     char *key;
     size_t key_size;
     char name[JIT_NAME_SIZE];
@@ -62,23 +62,23 @@ struct jit_module {
 /* ---- Keys ---- */
 
 /* Each field has its length in front, so that different fields give different keys. */
-static int print_key(char *out, size_t size, const struct build *build, const char *text) {
+static int print_key(char *out, size_t size, const struct build *build, const struct job *job) {
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
     const struct jit_tool *tool = build->tool;
-    const char *library = build->loader->library ? build->loader->library : "";
+    const char *libraries = job->libraries ? job->libraries : "";
     return snprintf(
         out, size,
-        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nlibrary %zu %s\n%s",
+        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nlibraries %zu %s\n%s",
         sol_version(), machine.machine, strlen(tool->command), tool->command, strlen(tool->version),
-        tool->version, strlen(build->flags), build->flags, strlen(library), library, text);
+        tool->version, strlen(build->flags), build->flags, strlen(libraries), libraries, job->text);
 }
 
 static enum sol_status make_key(const struct build *build, struct job *job) {
-    job->key_size = (size_t)print_key(NULL, 0, build, job->text);
+    job->key_size = (size_t)print_key(NULL, 0, build, job);
     job->key = mem_alloc(job->key_size + 1, 16);
     if (!job->key) return fail(SOL_ENOMEM, "out of memory: cannot compile a kernel");
-    (void)print_key(job->key, job->key_size + 1, build, job->text);
+    (void)print_key(job->key, job->key_size + 1, build, job);
     uint64_t high = hash_bytes(1, job->key, job->key_size),
              low = hash_bytes(2, job->key, job->key_size);
     (void)snprintf(job->name, sizeof job->name, "%016" PRIx64 "%016" PRIx64, high, low);
@@ -180,7 +180,7 @@ static enum sol_status compile(struct build *build, struct job *job) {
     struct jit_run run = {.flags = {build->flags, ""},
                           .source = source,
                           .object = object,
-                          .library = build->loader->library,
+                          .libraries = job->libraries,
                           .shown = shown};
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);
@@ -299,7 +299,10 @@ static enum sol_status open_jobs(struct build *build, const char *const *texts, 
         return fail(SOL_ENOMEM, "out of memory: cannot compile kernels");
     (void)snprintf(build->flags, size, "%s%s", flags, own);
     build->n_jobs = n_texts;
-    for (int i = 0; i < n_texts; i++) build->jobs[i].text = texts[i];
+    for (int i = 0; i < n_texts; i++) {
+        build->jobs[i].text = texts[i];
+        if (build->loader->libraries) build->jobs[i].libraries = build->loader->libraries[i];
+    }
     return SOL_OK;
 }
 

@@ -41,7 +41,9 @@ struct jit_loader {
     void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
     void (*close)(void *object);
     const struct jit_choice *compiler; /* NULL: the one for this machine */
-    const char *library; /* a word for the compiler behind the text, such as -lz; NULL: none */
+    /* For each text of a build, words for the compiler behind it, such as "-lz -lpng", or NULL. Only jit_build reads it. NULL: none for
+     * any text. */
+    const char *const *libraries;
 };
 /* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
 extern const struct jit_loader jit_objects;

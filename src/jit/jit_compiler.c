@@ -49,18 +49,20 @@ double jit_limit_s(const struct jit_tool *tool) {
     return DEFAULT_LIMIT_S * (tool->choice->slowness ? tool->choice->slowness : 1);
 }
 
-/* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces. */
+/* Runs the words of `command`, then `tail`, whose `n_tail` items may contain spaces, then the words of `end`. */
 static enum sol_status run(const struct jit_tool *tool, const char *command,
-                           const char *const *tail, int n_tail, char *output, struct os_run *out) {
+                           const char *const *tail, int n_tail, const char *end, char *output,
+                           struct os_run *out) {
     int n = count_words(command);
-    size_t argv_size =
-        sizeof(char *) * (size_t)(n + n_tail + 1); /* the last is NULL, as memory is zeroed */
-    const char **argv = mem_alloc(argv_size + strlen(command) + 1, 16);
+    size_t argv_size = sizeof(char *) * (size_t)(n + n_tail + count_words(end) +
+                                                 1); /* the last is NULL, as memory is zeroed */
+    size_t command_size = strlen(command) + 1, end_size = strlen(end) + 1;
+    const char **argv = mem_alloc(argv_size + command_size + end_size, 16);
     if (!argv) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
     char *words = (char *)argv + argv_size;
-    memcpy(words, command, strlen(command) + 1);
-    split_words(words, argv);
+    split_words(memcpy(words, command, command_size), argv);
     for (int i = 0; i < n_tail; i++) argv[n + i] = tail[i];
+    split_words(memcpy(words + command_size, end, end_size), argv + n + n_tail);
     double limit_s = jit_limit_s(tool);
     *out = (struct os_run){.max_processor_s = limit_s, .max_s = PATIENCE * limit_s};
     enum sol_status status = os_spawn(argv, out, output, OUTPUT_SIZE);
@@ -91,7 +93,7 @@ static bool find_program(const char *name, int size, char path[JIT_PATH_SIZE]) {
 static enum sol_status ask_version(struct jit_tool *tool) {
     static const char *const tail[] = {"--version"};
     struct os_run asked;
-    TRY(run(tool, tool->command, tail, 1, tool->version, &asked));
+    TRY(run(tool, tool->command, tail, 1, "", tool->version, &asked));
     if (asked.code < 0) return fail(SOL_ETOOL, "%s --version did not end", tool->command);
     if (asked.code)
         return fail(SOL_ETOOL, "%s --version failed with exit code %d", tool->command, asked.code);
@@ -214,15 +216,18 @@ static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *r
 }
 
 enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
+    const char *libraries = out->libraries ? out->libraries : "";
     size_t size = strlen(tool->command) + strlen(out->flags[0]) + strlen(out->flags[1]) + 3;
-    char *command = mem_alloc(size, 16);
+    size_t end_size = strlen(libraries) + sizeof " -lm";
+    char *command = mem_alloc(size + end_size, 16);
     if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
+    char *end = command + size;
     (void)snprintf(command, size, "%s %s %s", tool->command, out->flags[0], out->flags[1]);
-    const char *const tail[] = {"-o", out->object, out->source, out->library ? out->library : "-lm",
-                                "-lm"};
+    (void)snprintf(end, end_size, "%s -lm", libraries);
+    const char *const tail[] = {"-o", out->object, out->source};
     char output[OUTPUT_SIZE];
     struct os_run ended;
-    enum sol_status status = run(tool, command, tail, COUNT(tail), output, &ended);
+    enum sol_status status = run(tool, command, tail, COUNT(tail), end, output, &ended);
     mem_free(command);
     out->processor_s = ended.processor_s;
     return status ? status : report_end(tool, out, ended.code, output);

@@ -115,6 +115,25 @@ static void test_hits(void) {
     jit_release(NULL);
 }
 
+/* The words of a text are words for the compiler, and belong to its key alone. */
+static void test_libraries(void) {
+    static const char *const none[] = {NULL, NULL}, *const some[] = {NULL, " -ldl  -lm"};
+    static const struct {
+        const char *const *libraries;
+        int n_compiled;
+    } rows[] = {{none, 2}, {some, 1}, {some, 0}, {none, 0}, {NULL, 0}};
+    use_cache("libraries");
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct jit_loader loader = jit_objects;
+        struct jit_module *module = NULL;
+        struct jit_stats stats;
+        loader.libraries = rows[i].libraries;
+        CHECK(!jit_build(&loader, FLAGS, two_texts, 2, false, &module, &stats) &&
+              stats.n_compiled == rows[i].n_compiled && call(module, "two") == 2);
+        jit_release(module);
+    }
+}
+
 static void test_folders(void) {
     unsetenv("SOL_CACHE_DIR");
     char path[PATH_SIZE], expected[PATH_SIZE];
@@ -519,6 +538,7 @@ int main(void) {
     CHECK(build() == 2);
     int descriptors = count_descriptors();
     test_hits();
+    test_libraries();
     test_damage();
     test_collision();
     test_refusals();

@@ -36,7 +36,8 @@ static int run_library(const problem *p, void *const *ptr, const int64_t *arg) {
 #endif
 
 /* A row of y is a channel of a sample, which has one bias, or a row of a linear layer, whose columns have. */
-static void finish(const problem *p, void *const *ptr) {
+static void finish(const problem *p, void *const *ptr, const int64_t *arg) {
+    (void)arg;
 #ifndef KERNEL_WEIGHT
     const float *bias = (const float *)ptr[BIAS];
 #ifdef KERNEL_CONV
@@ -59,21 +60,4 @@ static void finish(const problem *p, void *const *ptr) {
         finish_row(&u, 0, (float *)ptr[Y] + i * columns);
     }
 #endif
-}
-
-static void run_units(const problem *p, void *const *ptr, const int64_t *arg) {
-    const int64_t n = count_all(p);
-#pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < n; i++) {
-        const struct unit u = find_unit(p, ptr, arg, i);
-        run_unit(p, &u);
-    }
-}
-
-void SOL_KERNEL(void *const *ptr, const int64_t *arg, char *scratch, int64_t begin, int64_t end) {
-    const problem p = read_problem(ptr, arg);
-    (void)scratch;
-    if (begin == end) return;
-    if (arg[BATCH] && !run_library(&p, ptr, arg)) finish(&p, ptr);
-    else run_units(&p, ptr, arg);
 }
