@@ -141,9 +141,12 @@ static void test_strides(void) {
     CHECK(n_taken > 400);
 }
 
-/* Only sizes that fit are passed on. */
+/* Only sizes that fit are passed on. Nor is the stride between rows of y, if there is one row. */
 static void test_limits(void) {
+    static const struct size one_row = {1, 7, 5, 1};
     matrix m;
+    CHECK(test_case(&one_row, (struct strides){5, 1}, (struct strides){7, 1}, 0));
+    CHECK(test_case(&one_row, (struct strides){0, 1}, (struct strides){1, 5}, 3));
     CHECK(describe(INT32_MAX, 1, 2, 3, &m) && m.form == BLAS_AS_IS && m.step == INT32_MAX);
     CHECK(describe(1, INT32_MAX, 2, 3, &m) && m.form == BLAS_TRANSPOSED && m.step == INT32_MAX);
     CHECK(!describe((int64_t)INT32_MAX + 1, 1, 2, 3, &m));
