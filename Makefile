@@ -56,6 +56,7 @@ $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
 $(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/compile.o: src/device/ve/entry.h src/device/ve/pieces.h
 $(BUILD)/src/device/ve/vednn.o: src/device/ve/vednn.h src/device/ve/vednn_plain.h
+$(BUILD)/src/device/ve/nlc.o: src/device/ve/nlc.h src/device/ve/nlc_plain.h
 $(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
 $(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/device/ve/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
@@ -68,14 +69,17 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/test/%.o: CFLAGS += -Itest -Itest/unit
 ctest: $(TESTS)
 # The stand-in for NEC's VEDA. Its text of the device is assembled into it, so it depends on that, too.
-veda: $(BUILD)/libveda.so $(BUILD)/libvednn_openmp.so ## the stand-ins for NEC's VEDA and VEDNN on far devices: build/release/libveda.so
-VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c test/veda/vednn.c,$(wildcard test/veda/*.c)))
+NEC := $(BUILD)/libvednn_openmp.so $(BUILD)/libcblas.so $(BUILD)/libblas_openmp.so
+veda: $(BUILD)/libveda.so $(NEC) ## the stand-ins for NEC's VEDA, VEDNN and BLAS on far devices: build/release/libveda.so
+VEDA := $(patsubst %.c,$(BUILD)/%.o,$(filter-out test/veda/device.c test/veda/vednn.c test/veda/blas.c,$(wildcard test/veda/*.c)))
 VEDA_BASE := $(filter-out %/far/far.o,$(filter $(addprefix $(BUILD)/src/,base/% jit/% device/far/%),$(OBJECTS)))
 $(BUILD)/libveda.so: $(VEDA) $(VEDA_BASE) test/veda/veda.map
 	$(CC) $(CFLAGS) -shared -Wl,--version-script=test/veda/veda.map -Wl,-z,nodelete -o $@ $(filter %.o,$^) -ldl -lm
 $(BUILD)/libvednn_openmp.so: test/veda/vednn.c src/device/ve/vednn.h
 	$(CC) -std=gnu11 -O2 -fopenmp -fPIC -Isrc $(WARN) -shared -o $@ $<
-$(filter $(BUILD)/test/unit/test_vednn,$(TESTS)): | $(BUILD)/libveda.so $(BUILD)/libvednn_openmp.so
+$(BUILD)/libcblas.so $(BUILD)/libblas_openmp.so: test/veda/blas.c src/device/ve/nlc.h
+	$(CC) -std=gnu11 -O2 -fopenmp -fPIC -Isrc $(WARN) -shared -o $@ $<
+$(filter $(BUILD)/test/unit/test_vednn $(BUILD)/test/unit/test_nlc,$(TESTS)): | $(BUILD)/libveda.so $(NEC)
 $(filter $(BUILD)/test/unit/test_queue $(BUILD)/test/unit/test_ve $(BUILD)/test/unit/test_veda%,$(TESTS)): | $(BUILD)/libveda.so
 $(BUILD)/test/veda/context.o: test/veda/veda_types.h test/veda/veda_device.h test/veda/tasks.h test/veda/device.c
 $(patsubst %,%.o,$(filter $(BUILD)/test/unit/test_veda%,$(TESTS))): test/veda/veda_types.h test/veda/veda_device.h test/unit/veda_kernels.c

@@ -47,13 +47,13 @@ FOLDERS = {
     "src/device/far": 1520,
     "src/device/null": 95,
     "src/device/ref": 1700,
-    "src/device/ve": 970,
+    "src/device/ve": 1060,
     "src/dfp": 5530,
     "src/dnn": 9000,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5150,
-    "src/jit": 840,
+    "src/jit": 850,
     "src/pass": 1970,
     "src/plan": 2690,
     "src/report": 400,
@@ -64,9 +64,9 @@ FOLDERS = {
     "test/onnx": 4700,
     "test/op": 5640,
     "test/torch": 11170,
-    "test/unit": 13220,
+    "test/unit": 13290,
     "test/veda": 1850,
-    "tools": 2640,
+    "tools": 2660,
 }
 TOKEN = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 FUNCTION_LINES, FILE_LINES = 60, 800  # longer ones are printed, but are no failure

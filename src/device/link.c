@@ -23,8 +23,16 @@ struct queued_text {
 };
 struct kernel_queue {
     VEC(struct queued_text) texts;
-    const char *library; /* that texts call: struct jit_loader; NULL: none */
+    const char *libraries; /* that texts call: struct jit_loader; NULL: none */
 };
+
+/* Adds its words, each library's once. */
+static void add_library(struct build *b, struct kernel_queue *queue, const char *words) {
+    if (!words) return;
+    if (!queue->libraries) queue->libraries = words;
+    else if (!strstr(queue->libraries, words))
+        queue->libraries = arena_printf(b->keep, "%s %s", queue->libraries, words);
+}
 
 void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
     if (!b->device) b->device = ARENA_NEW(b->arena, struct kernel_queue);
@@ -36,7 +44,7 @@ void device_queue_kernel(struct build *b, const struct dfp_parts *parts) {
     }
     struct queued_text queued = {
         .text = parts->text, .comment = parts->comment, .is_complete = parts->is_complete};
-    if (parts->library) queue->library = parts->library;
+    add_library(b, queue, parts->library);
     VEC_PUSH(b->arena, &queued.kernels, parts->kernel);
     VEC_PUSH(b->arena, &queue->texts, queued);
 }
@@ -158,7 +166,7 @@ static const struct jit_loader *image_loader(struct build *b, const struct jit_c
     struct jit_loader *loader = ARENA_NEW(b->keep, struct jit_loader);
     *loader = jit_images;
     loader->compiler = compiler;
-    loader->library = queue->library;
+    loader->libraries = queue->libraries;
     return loader;
 }
 

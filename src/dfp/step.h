@@ -13,8 +13,9 @@
 struct dfp_parts {
     struct kernel *kernel; /* in the program's arena; interpreted unless `compiled` is set */
     const char *text, *comment;
-    bool is_complete;    /* the text needs no prelude: it is no loop nest */
-    const char *library; /* what it calls, as in struct jit_loader; NULL: none */
+    bool is_complete; /* the text needs no prelude: it is no loop nest */
+    const char *
+        library; /* words for the compiler that link what it calls, as in struct jit_loader; NULL: none */
     int n_ptr, n_arg;
     struct buffer_ref *ptr;
     struct size *arg; /* n_arg formulas, and room for one more: the number of tasks */

@@ -155,7 +155,7 @@ struct dnn_impl {
     const char *(*probe)(bool *available);
     /* Such a library is chosen by its estimated cost, without timing: of devices on which nothing is timed. */
     bool by_cost;
-    /* Of a far device's library: text behind product_plain.h, which calls it in one task, and the word that links it (struct jit_loader).
+    /* Of a far device's library: text behind product_plain.h, which calls it in one task, and the words that link it (struct jit_loader).
      * NULL: product_plain.h alone. */
     const char *text, *library;
 };

@@ -66,12 +66,12 @@ static int print_key(char *out, size_t size, const struct build *build, const ch
     struct utsname machine;
     if (uname(&machine)) machine.machine[0] = 0; /* home folders are shared between machines */
     const struct jit_tool *tool = build->tool;
-    const char *library = build->loader->library ? build->loader->library : "";
+    const char *libraries = build->loader->libraries ? build->loader->libraries : "";
     return snprintf(
         out, size,
-        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nlibrary %zu %s\n%s",
+        "sol %s\nmachine %s\ncompiler %zu %s\nversion %zu %s\nflags %zu %s\nlibraries %zu %s\n%s",
         sol_version(), machine.machine, strlen(tool->command), tool->command, strlen(tool->version),
-        tool->version, strlen(build->flags), build->flags, strlen(library), library, text);
+        tool->version, strlen(build->flags), build->flags, strlen(libraries), libraries, text);
 }
 
 static enum sol_status make_key(const struct build *build, struct job *job) {
@@ -180,7 +180,7 @@ static enum sol_status compile(struct build *build, struct job *job) {
     struct jit_run run = {.flags = {build->flags, ""},
                           .source = source,
                           .object = object,
-                          .library = build->loader->library,
+                          .libraries = build->loader->libraries,
                           .shown = shown};
     enum sol_status status = run_levels(build, job, &run);
     if (!status) status = load_object(build, job, &run);

@@ -41,7 +41,8 @@ struct jit_loader {
     void *(*find)(void *object, const char *symbol); /* NULL: it has no such symbol */
     void (*close)(void *object);
     const struct jit_choice *compiler; /* NULL: the one for this machine */
-    const char *library; /* a word for the compiler behind the text, such as -lz; NULL: none */
+    const char *
+        libraries; /* words for the compiler behind the text, separated by spaces, such as "-lz -lm"; NULL: none */
 };
 /* Opens shared objects by dlopen: the compiler's flags are -shared -fPIC. */
 extern const struct jit_loader jit_objects;

@@ -213,16 +213,22 @@ static enum sol_status report_end(const struct jit_tool *tool, struct jit_run *r
                 output);
 }
 
+#define MAX_LIBRARIES 8
+
 enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *out) {
     size_t size = strlen(tool->command) + strlen(out->flags[0]) + strlen(out->flags[1]) + 3;
     char *command = mem_alloc(size, 16);
     if (!command) return fail(SOL_ENOMEM, "out of memory: cannot start the C compiler");
     (void)snprintf(command, size, "%s %s %s", tool->command, out->flags[0], out->flags[1]);
-    const char *const tail[] = {"-o", out->object, out->source, out->library ? out->library : "-lm",
-                                "-lm"};
+    const char *tail[3 + MAX_LIBRARIES + 1] = {"-o", out->object, out->source};
+    char libraries[256] = "-lm";
+    if (out->libraries) (void)snprintf(libraries, sizeof libraries, "%s -lm", out->libraries);
+    const int n = count_words(libraries);
+    ASSERT(n <= MAX_LIBRARIES + 1);
+    split_words(libraries, tail + 3);
     char output[OUTPUT_SIZE];
     struct os_run ended;
-    enum sol_status status = run(tool, command, tail, COUNT(tail), output, &ended);
+    enum sol_status status = run(tool, command, tail, 3 + n, output, &ended);
     mem_free(command);
     out->processor_s = ended.processor_s;
     return status ? status : report_end(tool, out, ended.code, output);

@@ -37,10 +37,10 @@ double jit_limit_s(const struct jit_tool *tool);
 struct jit_run {
     const char *flags[2]; /* words separated by spaces */
     const char *source, *object;
-    const char *library; /* of struct jit_loader */
-    const char *shown;   /* the name of the source in messages */
-    double processor_s;  /* result: processor time of the run */
-    bool timed_out;      /* result: it was killed at the limit */
+    const char *libraries; /* of struct jit_loader */
+    const char *shown;     /* the name of the source in messages */
+    double processor_s;    /* result: processor time of the run */
+    bool timed_out;        /* result: it was killed at the limit */
 };
 enum sol_status jit_run_tool(const struct jit_tool *tool, struct jit_run *run);
 

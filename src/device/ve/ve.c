@@ -4,7 +4,7 @@
  *   cluster -> device_emit_far: kernels in plain C, with entry.h behind them | device_link_far: ncc -> ve_target (target.c)
  *
  * ncc vectorizes the loops of the dialect of single values: a vector has 256 elements, so text with short vectors would be slow. Products
- * are kernels of the same kind (dnn/product_plain.h), or calls of VEDNN (vednn.c).
+ * are kernels of the same kind (dnn/product_plain.h), or calls of NEC's libraries (vednn.c, nlc.c).
  */
 #include "device/ve/ve.h"
 
@@ -14,7 +14,7 @@
 
 EMBED_TEXT(ve_entry, EMBED_FILE("src/device/ve/entry.h"));
 
-static const struct dnn_impl *const ve_impls[] = {&dnn_vednn, &dnn_plain, NULL};
+static const struct dnn_impl *const ve_impls[] = {&dnn_nlc, &dnn_vednn, &dnn_plain, NULL};
 
 /* ---- The device's functions ---- */
 

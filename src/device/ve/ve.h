@@ -7,8 +7,9 @@
  *   module.c    loading and unloading code
  *   ve.c        the row of the device: its capabilities
  *   compile.c   its compiler, and the kernel that moves pieces of packed copies, whose text is pieces.h
- *   vednn.c     the library VEDNN: its plan, and whether the compiler can link it. Text for the device is vednn_plain.h
- *   vednn.h     text for the device: VEDNN's declarations
+ *   vednn.c     the library VEDNN: its plan. Text for the device is vednn.h, VEDNN's declarations, and vednn_plain.h
+ *   nlc.c       the same for the BLAS of NLC
+ *   library.c   whether the compiler can link them
  *   entry.h     text for the device: the function that libveda calls, around a generated kernel
  *
  * Locks: `lock` guards all members of struct ve that change after it was opened, and keeps commands and their events in one order. It is
@@ -104,8 +105,8 @@ void ve_free_modules(struct ve *ve);
 struct jit_choice;
 extern const struct jit_choice ve_compiler;
 enum sol_status ve_compiler_flags(const char **out);
-/* vednn.c */
-extern const struct dnn_impl dnn_vednn;
+/* vednn.c, nlc.c */
+extern const struct dnn_impl dnn_vednn, dnn_nlc;
 
 /* Makes a LAUNCH_SCATTER or LAUNCH_GATHER a launch of the kernel that does it, which the first one compiles and loads. Other launches
  * stay as they are. The caller does not hold the lock. Weak: deployed libraries compile nothing, and do not contain it. */

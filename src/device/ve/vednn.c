@@ -7,68 +7,27 @@
  * It divides the samples among the cores; for the gradient of a weight, the output channels of a group. So a single sample uses one core,
  * while the own kernel always uses all of them.
  */
+#include "device/ve/library.h"
 #include "device/ve/ve.h"
 
 #include "dnn/dnn.h"
-#include "jit/jit.h"
-
-#include <stdio.h>
 
 #define LIBRARY "-lvednn_openmp"
 
 EMBED_TEXT(ve_vednn_text,
            EMBED_FILE("src/device/ve/vednn.h") EMBED_FILE("src/device/ve/vednn_plain.h"));
 
-/* ---- Can it be linked? ---- */
-
-static struct {
-    struct lock lock;
-    int state; /* of lock_begin */
-    bool is_there;
-    char detail[600];
-} library = {.lock = LOCK_INITIALIZER};
-
-/* What the library itself needs must be there, too. The cache of kernels knows the answer of a compiler that could link it. */
-static enum sol_status link_probe(void) {
-    static const char text[] =
+static struct ve_library library = {
+    .lock = LOCK_INITIALIZER,
+    .name = "VEDNN",
+    .file = "libvednn_openmp",
+    .words = LIBRARY,
+    .text =
         "int vednnConvolutionForward(), vednnConvolutionBackwardFilter(), vednnLinearBackwardData();\n"
         "int (*const sol_vednn[])() = {vednnConvolutionForward, vednnConvolutionBackwardFilter,\n"
-        "                              vednnLinearBackwardData};\n";
-    struct jit_loader loader = jit_images;
-    struct jit_module *module = NULL;
-    char all[512];
-    const char *flags;
-    loader.compiler = &ve_compiler;
-    loader.library = LIBRARY;
-    TRY(ve_compiler_flags(&flags));
-    (void)snprintf(all, sizeof all, "%s -Wl,-z,defs", flags);
-    TRY(jit_build(&loader, all, (const char *const[]){text}, 1, false, &module, NULL));
-    jit_release(module);
-    return SOL_OK;
-}
+        "                              vednnLinearBackwardData};\n"};
 
-static void find_library(void) {
-    const char *path, *version;
-    library.is_there = false;
-    if (jit_compiler_of(&ve_compiler, &path, &version))
-        (void)snprintf(library.detail, sizeof library.detail, "%s", sol_error());
-    else if (link_probe())
-        (void)snprintf(library.detail, sizeof library.detail, "%s cannot link libvednn_openmp",
-                       path);
-    else {
-        library.is_there = true;
-        (void)snprintf(library.detail, sizeof library.detail, "VEDNN, linked by %s", path);
-    }
-}
-
-static const char *probe(bool *available) {
-    if (lock_begin(&library.lock, &library.state)) {
-        find_library();
-        lock_end(&library.lock, &library.state, true);
-    }
-    *available = library.is_there;
-    return library.detail;
-}
+static const char *probe(bool *available) { return ve_find_library(&library, available); }
 
 /* ---- Plans ---- */
 
@@ -101,16 +60,12 @@ static const char *refuse(const struct dnn_problem *p) {
     return available ? NULL : reason;
 }
 
-/* Assumed, as nobody has measured it: on one core, its kernels, which are written with intrinsics, are so many times as fast as loops that
- * the compiler vectorizes. */
-#define FASTER 2
-
 static void make_plan(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t n = p->kind == DNN_CONV_WEIGHT ? p->k / p->groups : p->batch_hint;
     const int64_t rounds = ceil_div(n, p->threads);
     dnn_plain.plan(plan);
-    plan->cost *= (double)(p->threads * rounds) / (FASTER * (double)max_i64(n, 1));
+    plan->cost *= (double)(p->threads * rounds) / (VE_LIBRARY_FACTOR * (double)max_i64(n, 1));
 }
 
 const struct dnn_impl dnn_vednn = {.name = "vednn",
