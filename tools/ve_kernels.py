@@ -1,8 +1,9 @@
-"""Compiles all kernels of the networks of bench/networks.py for vector engines by clang: ve_kernels.py [NETWORK...] [--quick] [--side 64]
+"""Compiles all kernels of the networks of bench/networks.py for vector engines by clang: ve_kernels.py [NETWORK...] [--quick] [--side 64] [--batch 2]
 
 clang's target ve stands in for ncc, which needs a licence. Each network is compiled for the device ve and called, in eval mode and for a
 training step, on the stand-in for VEDA (`make veda`). In place of ncc there is a script that keeps each text and makes an object whose
-kernel computes nothing, so that the calls are fast and their results are of no use. Then clang generates code for each different
+kernel computes nothing, so that the calls are fast and their results are of no use. It "links" NEC's libraries, too, so texts that call
+them are compiled where these seem faster. Then clang generates code for each different
 text, which includes the entry that libveda calls. Only the kernels that move pieces of copies do what they should, as values that SOL
 itself reads are copied by them. Columns: kernels of a call, further ones of a training step, how many of both clang
 accepts; below, its first error for each text that it does not accept. $CLANG names the compiler. Texts that clang refuses stay in
@@ -51,7 +52,7 @@ echo "long ${name}_ve(const long *launch) { return 0; }" | cc -shared -fPIC -x c
 # ---- In the child ----
 
 
-def run_network(name, side):
+def run_network(name, side, batch):
     """Calls one network, and trains it one step. Returns the names of the kernels of each."""
     import torch
     from zoo import choose_side
@@ -64,7 +65,7 @@ def run_network(name, side):
     net = networks.build(name)
     if net.is_image:
         net.shape = (3, *[choose_side(name, side)] * 2)
-    x = net.inputs(2)
+    x = net.inputs(batch)
     fast = sol.optimize(net.model, x)
     with torch.no_grad():
         fast(x)
@@ -122,7 +123,7 @@ def check_network(args, folder, clang, name, known):
     kernels.mkdir()
     env = {"KERNELS": str(kernels), "SOL_NCC": str(folder / "ncc"), "SOL_VEDA": str(VEDA)}
     env["SOL_FAR"] = "latency=0"
-    argv = [__file__, "--one", name, "--side", str(args.side)]
+    argv = [__file__, "--one", name, "--side", str(args.side), "--batch", str(args.batch)]
     row = process.run_child(argv, args.timeout, env=env)
     if "error" in row:
         print(f"{name:20s} FAILED: {row['error']}\n{row['output']}", flush=True)
@@ -147,6 +148,7 @@ def parse():
     parser.add_argument("network", nargs="*")
     parser.add_argument("--quick", action="store_true", help="five small networks")
     parser.add_argument("--side", type=int, default=64, help="of images")
+    parser.add_argument("--batch", type=int, default=2, help="large ones use VEDNN")
     parser.add_argument("--timeout", type=float, default=1200, help="seconds for one network")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -155,7 +157,7 @@ def parse():
 def run_one(args):
     """In the child: reports the row."""
     try:
-        process.report(run_network(args.one, args.side))
+        process.report(run_network(args.one, args.side, args.batch))
     except Exception as error:
         traceback.print_exc()
         process.report({"error": f"{type(error).__name__}: {error}"[:300]})

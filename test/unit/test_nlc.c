@@ -38,6 +38,11 @@ static const char heads[] =
 static const char in_concat[] =
     MODEL(X("[$0,9,10]") B("[$0,10,11]"),
             "%2 = matmul %0 %1\n%3 = concat %2 %0 axis=2\noutput %3 \"y\"\n");
+/* Rows of b are apart by 5 of 2 values: neither rows nor columns are dense. */
+static const char spread[] =
+    MODEL(X("[$0,9,10]") B("[$0,10,5,2]"),
+            "%2 = slice %1 axis=3 shape=[1]\n%3 = reshape %2 shape=[$0,10,5]\n"
+            "%4 = matmul %0 %3\noutput %4 \"y\"\n");
 static const char open_columns[] =
     MODEL(X("[3,4*$0,8]") B("[3,8,4*$0]"), "%2 = matmul %0 %1\noutput %2 \"y\"\n");
 /* A call with batch 0 has no terms. */
@@ -59,6 +64,7 @@ static bool computes(void) {
     use_library(true);
     for (int i = 0; i < COUNT(products); i++)
         test_report(products[i], 8, "    plain: estimated", "-> nlc ");
+    test_report(spread, 8, "    plain: estimated", "-> nlc ");
     return !atomic_load(&check_failed);
 }
 
