@@ -141,6 +141,37 @@ static void test_strides(void) {
     CHECK(n_taken > 400);
 }
 
+/* Is each element where BLAS looks for it, and is the step one that BLAS accepts? */
+static bool is_described(struct strides s, const struct size *n, matrix m) {
+    const bool by_row = m.form == BLAS_AS_IS;
+    if (m.step < (by_row ? n->columns : n->rows)) return false;
+    for (int64_t i = 0; i < n->rows; i++)
+        for (int64_t j = 0; j < n->columns; j++)
+            if (i * s.row + j * s.column != (by_row ? i * m.step + j : j * m.step + i))
+                return false;
+    return true;
+}
+
+static bool has_description(struct strides s, const struct size *n) {
+    for (int form = BLAS_AS_IS; form <= BLAS_TRANSPOSED; form++)
+        for (int step = 1; step < 8; step++)
+            if (is_described(s, n, (matrix){form, step})) return true;
+    return false;
+}
+
+/* All small sizes and strides: what is described is right, and what is not has no description. */
+static void test_descriptions(void) {
+    for (int64_t i = 0; i < 8 * 8 * 4 * 4; i++) {
+        const struct strides s = {i % 8, i / 8 % 8};
+        const struct size n = {.rows = i / 64 % 4 + 1, .columns = i / 256 + 1};
+        matrix m;
+        const bool is_found = describe(s.row, s.column, n.rows, n.columns, &m);
+        if (!CHECK(is_found == has_description(s, &n) && (!is_found || is_described(s, &n, m))))
+            fprintf(stderr, "    %d,%d of %d x %d\n", (int)s.row, (int)s.column, (int)n.rows,
+                    (int)n.columns);
+    }
+}
+
 /* Only sizes that fit are passed on. Nor is the stride between rows of y, if there is one row. */
 static void test_limits(void) {
     static const struct size one_row = {1, 7, 5, 1};
@@ -163,6 +194,7 @@ int main(void) {
         residual[i] = cosf(0.7f * (float)i);
     }
     test_strides();
+    test_descriptions();
     test_limits();
     return check_done();
 }
