@@ -70,11 +70,36 @@ void mem_free(void *memory) { free(memory); }
 
 void arena_init(struct arena *arena) { *arena = (struct arena){0}; }
 
+/*
+ * Blocks of the largest size are pages of their own, which the system gets back at once: a compile takes hundreds of megabytes for a
+ * second, and malloc would keep them for the process. The leak sanitizer does not look for pointers there.
+ */
+static bool has_pages(size_t cap) {
+#ifdef __SANITIZE_ADDRESS__
+    return false;
+#else
+    return cap >= LARGEST_BLOCK;
+#endif
+}
+
+static struct arena_block *new_block(size_t cap) {
+    const size_t size = sizeof(struct arena_block) + cap;
+    if (!has_pages(cap)) return mem_alloc(size, ALIGNMENT);
+    if (fails_now()) return NULL;
+    void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+static void free_block(struct arena_block *block) {
+    if (has_pages(block->cap)) munmap(block, sizeof *block + block->cap);
+    else mem_free(block);
+}
+
 /* Frees `block` and older ones, down to `end`, which stays. */
 static void free_blocks(struct arena_block *block, const struct arena_block *end) {
     for (struct arena_block *older; block != end; block = older) {
         older = block->older;
-        mem_free(block);
+        free_block(block);
     }
 }
 
@@ -102,7 +127,7 @@ static void take_block(struct arena *arena, size_t size) {
     size_t cap = arena->block ? 2 * arena->block->cap : FIRST_BLOCK;
     if (cap > LARGEST_BLOCK) cap = LARGEST_BLOCK;
     if (cap < size) cap = size;
-    struct arena_block *block = mem_alloc(sizeof *block + cap, ALIGNMENT);
+    struct arena_block *block = new_block(cap);
     if (!block) leave(arena, size);
     block->cap = cap;
     block->older = arena->block;
