@@ -154,6 +154,20 @@ static struct tensor *drop_neutral(struct model *m, const struct layer *l) {
     return l->out[0];
 }
 
+/* An operand that is repeated to the shape of the other one: the layer itself broadcasts it, without a tensor of that size. */
+static struct tensor *drop_repetition(struct model *m, const struct layer *l) {
+    for (int i = 0; i < 2; i++) {
+        const struct layer *expand = l->in[i]->producer;
+        struct tensor *in[] = {l->in[0], l->in[1]};
+        if (expand->kind != LAYER_expand || expand->in[0]->rank != l->in[i]->rank ||
+            !ir_same_shape(l->in[1 - i], l->out[0], -1))
+            continue;
+        in[i] = expand->in[0];
+        return make_layer(m, l->kind, 2, in, &l->attr, l->origin);
+    }
+    return l->out[0];
+}
+
 static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},
     {LAYER_stop, drop_stop},
@@ -170,6 +184,10 @@ static const struct pass_rule rules[] = {
     {LAYER_mul, drop_neutral},
     {LAYER_div, drop_neutral},
     {LAYER_sub, drop_neutral},
+    {LAYER_add, drop_repetition},
+    {LAYER_sub, drop_repetition},
+    {LAYER_mul, drop_repetition},
+    {LAYER_div, drop_repetition},
 };
 
 /* What only rules of gradients read is reset, as they are applied already: layers that differ in it alone are equal. */
