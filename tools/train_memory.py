@@ -1,11 +1,11 @@
 """Peak memory of training steps of the networks of bench/networks.py: SOL beside PyTorch's eager mode.
 
-    train_memory.py [NETWORK...] [--batch 16] [--side 0] [--threads N] [--json FILE]
+    train_memory.py [NETWORK...] [--batch 16] [--side 0] [--threads N] [--memory M] [--json FILE]
 
 A step sets the gradients to None, and runs forward and backward in train mode (dropout in eval mode). Each number is that of a process of its
 own: the largest resident set (VmHWM) of STEPS steps, less the resident set with the model and its inputs. What is kept between steps
 counts, such as SOL's packed weights and idle memory. "step" is the peak of the last step, reset before it; "all" includes the first one,
-which in SOL compiles. The last lines are geometric means.
+which in SOL compiles. --memory sets sol.config["training::memory"]. The last lines are geometric means.
 """
 
 import argparse
@@ -45,6 +45,8 @@ def run_network(args, name, engine):
     import sol.pytorch as sol
 
     torch.set_num_threads(args.threads or torch.get_num_threads())
+    if args.memory is not None:
+        sol.config["training::memory"] = args.memory
     net = networks.build(name)
     if net.is_image and args.side:
         net.shape = (3, args.side, args.side)
@@ -75,6 +77,7 @@ def run_one(args):
 def measure(args, name):
     """Returns {engine: row} of one network."""
     options = [f"--{key}={getattr(args, key)}" for key in ("batch", "side", "threads")]
+    options += [] if args.memory is None else [f"--memory={args.memory}"]
     return {
         engine: process.run_child([__file__, "--one", f"{name},{engine}", *options], args.timeout)
         for engine in ENGINES
@@ -101,6 +104,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--side", type=int, default=0, help="of images; 0: the network's own")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--memory", type=float, help="0 to 1; default: SOL's own")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)

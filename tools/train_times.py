@@ -1,10 +1,10 @@
 """Times training steps of the networks of bench/networks.py: SOL beside PyTorch, in turns.
 
-    train_times.py [NETWORK...] [--batch 4] [--side 128] [--seconds 4] [--threads N] [--peers eager] [--sgd] [--json FILE]
+    train_times.py [NETWORK...] [--batch 4] [--side 128] [--seconds 4] [--threads N] [--peers eager] [--sgd] [--memory M] [--json FILE]
 
 A step sets the gradients to None, and runs forward and backward in train mode (dropout in eval mode), for a random gradient of the
 output. SOL packs the parameters in each of them, as after an optimizer's step; with --sgd, a step of SGD with momentum follows.
-Peers are eager, channels_last (eager, with model and images in that memory format) and inductor (torch.compile), separated by commas.
+--memory sets sol.config["training::memory"]. Peers are eager, channels_last (eager, with model and images in that memory format) and inductor (torch.compile), separated by commas.
 Columns: milliseconds of a step (median), then each peer's time over SOL's (above 1, SOL is faster), the best peer's, its smallest
 and largest ratio of one round of turns, and the seconds of SOL's first step, which compiles. Each network has a process of its own.
 """
@@ -66,6 +66,8 @@ def run_network(args, name):
     import sol.pytorch as sol
 
     torch.set_num_threads(args.threads or torch.get_num_threads())
+    if args.memory is not None:
+        sol.config["training::memory"] = args.memory
     net = networks.build(name)
     if net.is_image and args.side:
         net.shape = (3, args.side, args.side)
@@ -119,6 +121,7 @@ def parse():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--peers", default="eager", help=", ".join(PEERS))
     parser.add_argument("--sgd", action="store_true", help="a step of the optimizer, too")
+    parser.add_argument("--memory", type=float, help="0 to 1; default: SOL's own")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one network")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -153,6 +156,7 @@ def main():
     )
     options = [f"--{key}={getattr(args, key)}" for key in ("batch", "side", "seconds", "threads")]
     options += [f"--peers={','.join(peers)}", *(["--sgd"] if args.sgd else [])]
+    options += [] if args.memory is None else [f"--memory={args.memory}"]
     rows = []
     for name in args.network or networks.NAMES:
         found = process.run_child([__file__, "--one", name, *options], args.timeout)
