@@ -74,24 +74,22 @@ void arena_init(struct arena *arena) { *arena = (struct arena){0}; }
  * Blocks of the largest size are pages of their own, which the system gets back at once: a compile takes hundreds of megabytes for a
  * second, and malloc would keep them for the process. The leak sanitizer does not look for pointers there.
  */
-static bool has_pages(size_t cap) {
 #ifdef __SANITIZE_ADDRESS__
-    return false;
+#define LEAST_PAGES SIZE_MAX
 #else
-    return cap >= LARGEST_BLOCK;
+#define LEAST_PAGES LARGEST_BLOCK
 #endif
-}
 
 static struct arena_block *new_block(size_t cap) {
     const size_t size = sizeof(struct arena_block) + cap;
-    if (!has_pages(cap)) return mem_alloc(size, ALIGNMENT);
+    if (cap < LEAST_PAGES) return mem_alloc(size, ALIGNMENT);
     if (fails_now()) return NULL;
     void *pages = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return pages == MAP_FAILED ? NULL : pages;
 }
 
 static void free_block(struct arena_block *block) {
-    if (has_pages(block->cap)) munmap(block, sizeof *block + block->cap);
+    if (block->cap >= LEAST_PAGES) munmap(block, sizeof *block + block->cap);
     else mem_free(block);
 }
 
