@@ -1,6 +1,6 @@
 """A C compiler that keeps what it compiles, for tests that deploy equal sources again and again: kept_cc.py WORD...
 
-$SOL_CC of the tests in this folder. The words are those of cc. An object of several sources (-r) is copied if one was made before of the same
+$SOL_CC of the tests in this folder. The words are those of cc. An object of C sources alone (-r) is copied if one was made before of the same
 preprocessed sources with the same flags; everything else is passed on to cc. $KEPT_OBJECTS is the folder of the objects.
 """
 
@@ -24,9 +24,11 @@ def preprocess(words):
 
 
 def main(words):
-    at = words.index("-o") if "-r" in words and "-o" in words else -1
+    at = words.index("-o") if "-r" in words and "-o" in words else len(words)
     rest = words[:at] + words[at + 2 :]
-    text = preprocess(rest) if at >= 0 else None
+    # The preprocessor shows nothing of objects.
+    links = any(word.endswith((".o", ".a")) for word in rest)
+    text = preprocess(rest) if at < len(words) and not links else None
     if text is None or b".incbin" in text:  # that depends on a further file
         os.execvp("cc", ["cc", *words])
     flags = [word for word in rest if word.startswith("-") and not word.startswith("-I")]
