@@ -9,16 +9,13 @@ which in SOL compiles. --memory sets sol.config["training::memory"]. The last li
 """
 
 import argparse
-import json
 import statistics
-import sys
-import traceback
 from pathlib import Path
+
+import training
 
 from sol.bench import process
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
 STEPS = 3
 ENGINES = ("eager", "sol")
 MIB = 1 << 20
@@ -38,20 +35,9 @@ def reset_peak():
 
 def run_network(args, name, engine):
     """In the child: the bytes of the last step and of all steps of one engine."""
-    import torch
-    from zoo_train import set_modes
-
-    import networks
     import sol.pytorch as sol
 
-    torch.set_num_threads(args.threads or torch.get_num_threads())
-    if args.memory is not None:
-        sol.config["training::memory"] = args.memory
-    net = networks.build(name)
-    if net.is_image and args.side:
-        net.shape = (3, args.side, args.side)
-    set_modes(net.model)
-    x = net.inputs(args.batch)
+    net, x = training.build(args, name)
     before = read_status("VmRSS")
     module = net.model if engine == "eager" else sol.optimize(net.model, x)
     peaks = []
@@ -62,22 +48,13 @@ def run_network(args, name, engine):
         peaks.append(read_status("VmHWM") - before)
     row = {"step": peaks[-1], "all": max(peaks)}
     if engine == "sol":
-        row["fallbacks"] = {reason: n for reason, n in sol.fallbacks(module).items() if n}
+        row["fallbacks"] = training.count_fallbacks(module)
     return row
-
-
-def run_one(args):
-    try:
-        process.report(run_network(args, *args.one.split(",")))
-    except Exception as error:
-        traceback.print_exc()
-        process.report({"error": f"{type(error).__name__}: {error}"[:300]})
 
 
 def measure(args, name):
     """Returns {engine: row} of one network."""
-    options = [f"--{key}={getattr(args, key)}" for key in ("batch", "side", "threads")]
-    options += [] if args.memory is None else [f"--memory={args.memory}"]
+    options = training.pass_on(args)
     return {
         engine: process.run_child([__file__, "--one", f"{name},{engine}", *options], args.timeout)
         for engine in ENGINES
@@ -100,13 +77,7 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("network", nargs="*")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--side", type=int, default=0, help="of images; 0: the network's own")
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--memory", type=float, help="0 to 1; default: SOL's own")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
-    parser.add_argument("--json", type=Path)
+    training.add_arguments(parser, batch=16, side=0)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -114,7 +85,7 @@ def parse():
 def main():
     args = parse()
     if args.one:
-        run_one(args)
+        training.report(run_network, args, *args.one.split(","))
         return
     import networks
 
@@ -128,9 +99,7 @@ def main():
     for name in args.network or networks.NAMES:
         rows[name] = measure(args, name)
         print_row(name, rows[name])
-        if args.json:
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(rows, indent=1))
+        process.write_rows(args.json, rows)
     for key in ("step", "all"):
         ratios = [
             row["sol"][key] / row["eager"][key]

@@ -11,18 +11,12 @@ and largest ratio of one round of turns, and the seconds of SOL's first step, wh
 
 import argparse
 import copy
-import json
 import statistics
-import sys
 import time
-import traceback
-from pathlib import Path
+
+import training
 
 from sol.bench import process, timing
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tools")]
-
 
 PEERS = ("eager", "channels_last", "inductor")
 
@@ -59,20 +53,9 @@ def make_peer(args, name, net, x):
 
 def run_network(args, name):
     """In the child: times one network. Returns its row."""
-    import torch
-    from zoo_train import set_modes
-
-    import networks
     import sol.pytorch as sol
 
-    torch.set_num_threads(args.threads or torch.get_num_threads())
-    if args.memory is not None:
-        sol.config["training::memory"] = args.memory
-    net = networks.build(name)
-    if net.is_image and args.side:
-        net.shape = (3, args.side, args.side)
-    set_modes(net.model)
-    x = net.inputs(args.batch)
+    net, x = training.build(args, name)
     model = copy.deepcopy(net.model)
     fast = sol.optimize(model, x)
     steps = {"sol": make_step(fast, model, x, args.sgd)}
@@ -82,7 +65,7 @@ def run_network(args, name):
     start = time.perf_counter()
     steps["sol"]()
     row = {"network": name, "first_s": time.perf_counter() - start}
-    row["fallbacks"] = {reason: n for reason, n in sol.fallbacks(fast).items() if n}
+    row["fallbacks"] = training.count_fallbacks(fast)
     blocks = timing.take_turns(steps, args.seconds)
     row["ms"] = {key: ms for key, (ms, _) in timing.summarize(blocks).items()}
     row["best"] = min((key for key in row["ms"] if key != "sol"), key=row["ms"].get)
@@ -114,16 +97,10 @@ def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("network", nargs="*")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--side", type=int, default=128, help="of images; 0: the network's own")
+    training.add_arguments(parser, batch=4, side=128)
     parser.add_argument("--seconds", type=float, default=4.0, help="per engine and network")
-    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--peers", default="eager", help=", ".join(PEERS))
     parser.add_argument("--sgd", action="store_true", help="a step of the optimizer, too")
-    parser.add_argument("--memory", type=float, help="0 to 1; default: SOL's own")
-    parser.add_argument("--timeout", type=float, default=1800, help="seconds for one network")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.peers = args.peers.split(",")
@@ -133,18 +110,10 @@ def parse():
     return args
 
 
-def run_one(args):
-    try:
-        process.report(run_network(args, args.one))
-    except Exception as error:
-        traceback.print_exc()
-        process.report({"error": f"{type(error).__name__}: {error}"[:300]})
-
-
 def main():
     args = parse()
     if args.one:
-        run_one(args)
+        training.report(run_network, args, args.one)
         return
     import networks
 
@@ -154,17 +123,14 @@ def main():
         + "".join(f"{title:>14s}" for title in peers)
         + "    best   spread, first step in s"
     )
-    options = [f"--{key}={getattr(args, key)}" for key in ("batch", "side", "seconds", "threads")]
-    options += [f"--peers={','.join(peers)}", *(["--sgd"] if args.sgd else [])]
-    options += [] if args.memory is None else [f"--memory={args.memory}"]
+    options = [*training.pass_on(args), f"--seconds={args.seconds}", f"--peers={','.join(peers)}"]
+    options += ["--sgd"] if args.sgd else []
     rows = []
     for name in args.network or networks.NAMES:
         found = process.run_child([__file__, "--one", name, *options], args.timeout)
         rows.append({"network": name, **found})
         print_row(rows[-1], peers)
-        if args.json:
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(rows, indent=1))
+        process.write_rows(args.json, rows)
     ratios = [find_ratio(row) for row in rows if "ms" in row]
     if ratios:
         mean = statistics.geometric_mean(ratios)

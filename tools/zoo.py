@@ -22,7 +22,6 @@ import copy
 import functools
 import hashlib
 import importlib.metadata
-import json
 import os
 import sys
 import tempfile
@@ -364,9 +363,7 @@ def main():
         argv += ["--side", str(args.side), *(["--onnx"] if args.onnx else [])]
         rows.append({"network": name, **process.run_child(argv, args.timeout)})
         print_row(rows[-1])
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(rows, indent=1))
+    process.write_rows(args.json, rows)
     good = sum(1 for row in rows if row.get("problems") == [])
     print(f"{good}/{len(rows)}")
     return int(good != len(rows))

@@ -24,7 +24,6 @@ limit" is the largest deviation, relative to what is allowed there.
 
 import argparse
 import copy
-import json
 import statistics
 import sys
 import traceback
@@ -478,9 +477,7 @@ def main():
     for name in args.network or default:
         rows.append(run_child(args, name))
         (print_losses if args.losses else print_row)(rows[-1])
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(rows, indent=1))
+    process.write_rows(args.json, rows)
     good = sum(not row["problems"] for row in rows)
     print(f"{good}/{len(rows)}")
     return int(good != len(rows))

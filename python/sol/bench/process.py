@@ -25,6 +25,13 @@ def report(row):
     print("\n" + MARK + json.dumps(row), flush=True)
 
 
+def write_rows(path, rows):
+    """In the parent: writes the rows of all children as JSON to the Path `path`, in a new folder if need be. None: nothing."""
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(rows, indent=1))
+
+
 def tell(step):
     """In the child: sends the text of its current step to the parent, if the parent displays it."""
     if os.environ.get(WANTS_STEPS):
