@@ -124,8 +124,9 @@ static void store_plain(const struct dnn_plan *plan, const float *sums, float *y
     for (int64_t i = 0; i < n; i++) y[i] = sums[i * step];
 }
 
-void dnn_conv_weight_store(const struct dnn_plan *plan, const float *sums, int64_t group,
-                           int64_t bundle, int64_t unit, float *y) {
+/* One bundle and unit of dw. */
+static void store_unit(const struct dnn_plan *plan, const float *sums, int64_t group,
+                       int64_t bundle, int64_t unit, float *y) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t size = plan->param[WEIGHT_VECTORS] * p->lanes,
                   in_group = plan->param[WEIGHT_K_BLOCKS] * p->lanes,
@@ -137,6 +138,14 @@ void dnn_conv_weight_store(const struct dnn_plan *plan, const float *sums, int64
         if (p->x_plain) store_plain(plan, sums + i, y + k * filter);
         else store_blocked(plan, sums + i, group, unit, y + k * filter);
     }
+}
+
+void dnn_conv_weight_store(const struct dnn_plan *plan, const struct conv_weight_task *task,
+                           float *sums, float *y) {
+    for (int64_t b = 0; b < task->n_bundles; b++)
+        for (int64_t u = 0; u < task->n_units; u++)
+            store_unit(plan, conv_weight_find_sums(plan, sums, b, u), task->group, task->bundle + b,
+                       task->unit + u, y);
 }
 
 /* Part of the last sums: one bundle and unit. The sum is kept in the place of the first share. */
@@ -155,7 +164,7 @@ void dnn_conv_weight_join(const struct dnn_plan *plan, int64_t batch, float *par
     float *sums = partial + task * conv_weight_task_floats(plan) + place * n;
     for (int64_t s = 1; s < conv_weight_used_shares(plan, batch); s++)
         for (int64_t i = 0; i < n; i++) sums[i] += sums[s * share + i];
-    dnn_conv_weight_store(plan, sums, group, bundle, unit, y);
+    store_unit(plan, sums, group, bundle, unit, y);
 }
 
 int64_t dnn_conv_weight_parts(const struct dnn_plan *plan) {

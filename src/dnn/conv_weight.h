@@ -43,9 +43,10 @@ enum conv_weight_param {
     WEIGHT_CHUNK_IMAGES, /* images of a chunk; 1 unless a chunk has all rows */
     WEIGHT_PANEL_ROWS,   /* of a plain x */
     WEIGHT_PANEL_COLUMNS,
-    /* With Winograd's transforms (winograd_weight.h) a chunk consists of their tiles: of an image, in one row of it, of a chunk. Else 0 */
-    WEIGHT_IMAGE_TILES,
-    WEIGHT_ROW_TILES,
+    /* With Winograd's transforms (winograd_weight.h) a chunk consists of their tiles: rows and columns of them in an image, tiles of a
+     * chunk. Else 0 */
+    WEIGHT_TILE_ROWS,
+    WEIGHT_TILE_COLUMNS,
     WEIGHT_CHUNK_TILES,
     WEIGHT_N_PARAMS,
 };
@@ -81,9 +82,13 @@ static inline int64_t conv_weight_chunks(const struct dnn_plan *plan) {
     return ceil_div(plan->problem.oh, plan->param[WEIGHT_CHUNK_ROWS]);
 }
 
+static inline int64_t conv_weight_tiles(const struct dnn_plan *plan, int64_t batch) {
+    return batch * plan->param[WEIGHT_TILE_ROWS] * plan->param[WEIGHT_TILE_COLUMNS];
+}
+
 static inline int64_t conv_weight_batch_chunks(const struct dnn_plan *plan, int64_t batch) {
     const int64_t tiles = plan->param[WEIGHT_CHUNK_TILES];
-    if (tiles) return ceil_div(batch * plan->param[WEIGHT_IMAGE_TILES], tiles);
+    if (tiles) return ceil_div(conv_weight_tiles(plan, batch), tiles);
     return ceil_div(batch, plan->param[WEIGHT_CHUNK_IMAGES]) * conv_weight_chunks(plan);
 }
 /* Shares that have pixels: each at least two chunks, which take longer than to write and add its sums. Of open images all shares, as the
@@ -111,6 +116,17 @@ static inline struct conv_weight_task conv_weight_find_task(const struct dnn_pla
     return t;
 }
 
+/* The sums of bundle `bundle` and unit `unit` of a task, which has the sums at `sums`. */
+static inline float *conv_weight_find_sums(const struct dnn_plan *plan, float *sums, int64_t bundle,
+                                           int64_t unit) {
+    return sums + (bundle * plan->param[WEIGHT_TASK_UNITS] + unit) * conv_weight_unit_floats(plan);
+}
+/* The channel blocks of dy in a bundle of the group. */
+static inline int64_t conv_weight_count_vectors(const struct dnn_plan *plan, int64_t bundle) {
+    const int64_t vectors = plan->param[WEIGHT_VECTORS];
+    return min_i64(vectors, plan->param[WEIGHT_K_BLOCKS] - bundle * vectors);
+}
+
 /* Sets the units, bundles and shares of tasks that have at most so many bytes of sums. */
 void dnn_conv_weight_divide(struct dnn_plan *plan, int64_t task_bytes);
 /* struct dnn_impl's functions of these names. */
@@ -119,8 +135,8 @@ int64_t dnn_conv_weight_parts(const struct dnn_plan *plan);
 void dnn_conv_weight_join(const struct dnn_plan *plan, int64_t batch, float *partial, float *y,
                           int64_t part);
 
-/* Writes one bundle and unit of dw, from sums of one share. */
-void dnn_conv_weight_store(const struct dnn_plan *plan, const float *sums, int64_t group,
-                           int64_t bundle, int64_t unit, float *y);
+/* Writes the part of dw of a task that has no other shares. */
+void dnn_conv_weight_store(const struct dnn_plan *plan, const struct conv_weight_task *task,
+                           float *sums, float *y);
 
 #endif

@@ -83,10 +83,6 @@ static void merge_rows(struct pass *p) {
     p->rows = 1;
 }
 
-static int64_t count_vectors(const struct work *work, int64_t bundle) {
-    return min_i64(TILE_VECTORS, work->plan->param[WEIGHT_K_BLOCKS] - bundle * TILE_VECTORS);
-}
-
 /* The first pixel of dy in row `row` and column `column` of the chunk's first image. */
 static const float *find_dy(const struct work *work, const struct chunk *chunk, int64_t bundle,
                             int64_t row, int64_t column) {
@@ -129,7 +125,7 @@ static void run_tap(const struct work *work, const struct chunk *chunk, int64_t 
         if (is_padding(p, block * LANES + i)) continue;
         pass.x = work->call->x + chunk->image * work->call->x_stride + from * LANES + i;
         pass.sums = sums + i * TILE_VECTORS * LANES;
-        multiplies[count_vectors(work, bundle)][0](&pass);
+        multiplies[conv_weight_count_vectors(work->plan, bundle)][0](&pass);
     }
 }
 
@@ -194,19 +190,18 @@ static void run_panel(const struct work *work, const struct chunk *chunk, int64_
     for (int64_t i = 0; i < work->plan->param[WEIGHT_UNIT_ROWS]; i += TILE_ROWS) {
         for (int k = 0; k < TILE_ROWS; k++) offset[k] = find_offset(work->plan, i + k);
         pass.sums = sums + i * TILE_VECTORS * LANES;
-        multiplies[count_vectors(work, bundle)][1](&pass);
+        multiplies[conv_weight_count_vectors(work->plan, bundle)][1](&pass);
     }
 }
 
 /* ---- Tasks ---- */
 
 static void run_chunk(const struct work *work, const struct chunk *chunk) {
-    const int64_t n = conv_weight_unit_floats(work->plan);
     const bool is_plain = work->plan->problem.x_plain;
     if (is_plain) fill_panel(work, chunk);
     for (int64_t b = 0; b < work->task.n_bundles; b++)
         for (int64_t u = 0; u < work->task.n_units; u++) {
-            float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
+            float *sums = conv_weight_find_sums(work->plan, work->sums, b, u);
             if (is_plain) run_panel(work, chunk, work->task.bundle + b, sums);
             else run_unit(work, chunk, work->task.bundle + b, work->task.unit + u, sums);
         }
@@ -244,7 +239,7 @@ static bool is_matrix(const struct dnn_problem *p) {
 
 /* One bundle and unit of a dw that is a matrix [k][c]: its blocks are transposed in registers. */
 static void store_matrix(const struct work *work, const float *sums, int64_t bundle, int64_t unit) {
-    const int64_t c = work->plan->problem.c, n = count_vectors(work, bundle);
+    const int64_t c = work->plan->problem.c, n = conv_weight_count_vectors(work->plan, bundle);
     for (int64_t v = 0; v < n; v++) {
         float *y = work->call->y + (bundle * TILE_VECTORS + v) * LANES * c + unit * LANES;
         vec row[LANES];
@@ -257,16 +252,15 @@ static void store_matrix(const struct work *work, const float *sums, int64_t bun
 }
 
 static void store(const struct work *work) {
-    const int64_t n = conv_weight_unit_floats(work->plan);
-    for (int64_t b = 0; b < work->task.n_bundles; b++)
-        for (int64_t u = 0; u < work->task.n_units; u++) {
-            const float *sums = work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n;
-            const int64_t bundle = work->task.bundle + b, unit = work->task.unit + u;
-            if (is_matrix(&work->plan->problem)) store_matrix(work, sums, bundle, unit);
-            else
-                dnn_conv_weight_store(work->plan, sums, work->task.group, bundle, unit,
-                                      work->call->y);
-        }
+    const struct conv_weight_task *task = &work->task;
+    if (!is_matrix(&work->plan->problem)) {
+        dnn_conv_weight_store(work->plan, task, work->sums, work->call->y);
+        return;
+    }
+    for (int64_t b = 0; b < task->n_bundles; b++)
+        for (int64_t u = 0; u < task->n_units; u++)
+            store_matrix(work, conv_weight_find_sums(work->plan, work->sums, b, u),
+                         task->bundle + b, task->unit + u);
 }
 
 dnn_run_fn ISA_NAME(dnn_run_conv_weight);

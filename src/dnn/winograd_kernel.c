@@ -25,24 +25,14 @@ struct work {
     int64_t first, count; /* tiles */
 };
 
-/* Position of a tile: sample (`image`), tile row and tile column. */
-struct place {
-    int64_t image, row, column;
-};
-
-static struct place place_of(const struct dnn_plan *plan, int64_t tile) {
-    int64_t width = plan->param[WINOGRAD_TILES_W], in_image = plan->param[WINOGRAD_TILES_H] * width;
-    int64_t rest = tile % in_image;
-    return (struct place){tile / in_image, rest / width, rest % width};
+/* The first tile of the block, and the next one. */
+static struct place first_place(const struct work *work) {
+    const int64_t *param = work->plan->param;
+    return place_of(param[WINOGRAD_TILES_H], param[WINOGRAD_TILES_W], work->first);
 }
-
-/* Moves on to the next tile, without the divisions of place_of. */
-static inline void place_step(const struct dnn_plan *plan, struct place *place) {
-    if (++place->column < plan->param[WINOGRAD_TILES_W]) return;
-    place->column = 0;
-    if (++place->row < plan->param[WINOGRAD_TILES_H]) return;
-    place->row = 0;
-    place->image++;
+static inline void next_place(const struct work *work, struct place *place) {
+    const int64_t *param = work->plan->param;
+    place_step(param[WINOGRAD_TILES_H], param[WINOGRAD_TILES_W], place);
 }
 
 /* The first row and column of y in a tile. Further ones are dh rows and dw columns apart. */
@@ -90,8 +80,8 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
     float *v = work->v + c_block * work->count * LANES;
     const bool dilated = problem->dh > 1 || problem->dw > 1;
     float patch[IN_MAX * IN_MAX * LANES];
-    struct place place = place_of(work->plan, work->first);
-    for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place)) {
+    struct place place = first_place(work);
+    for (int64_t tile = 0; tile < work->count; tile++, next_place(work, &place)) {
         const float *plane =
             work->call->x + place.image * work->call->x_stride + c_block * plane_size;
         int64_t top = first_row(out, work->plan, &place) - problem->pt;
@@ -237,9 +227,9 @@ static void show_dilated(int out, const struct work *work, const struct place *p
  * fewer and longer calls cost less. */
 static void show_block(int64_t out, const struct work *work, int64_t k_block) {
     const struct dnn_problem *problem = &work->plan->problem;
-    struct place place = place_of(work->plan, work->first);
+    struct place place = first_place(work);
     if (problem->dh > 1 || problem->dw > 1) {
-        for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place))
+        for (int64_t tile = 0; tile < work->count; tile++, next_place(work, &place))
             show_dilated((int)out, work, &place, k_block);
         return;
     }
@@ -250,16 +240,16 @@ static void show_block(int64_t out, const struct work *work, int64_t k_block) {
                           min_i64(out, problem->oh - top), min_i64(n * out, problem->ow - left),
                           problem->ow);
         place.column += n - 1;
-        place_step(work->plan, &place);
+        next_place(work, &place);
     }
 }
 
 INLINE void finish_pair(int out, const struct work *work, int64_t pair) {
     const int64_t blocks = min_i64(2, work->plan->problem.k / LANES - 2 * pair);
     for (int64_t b = 0; b < blocks; b++) {
-        struct place place = place_of(work->plan, work->first);
+        struct place place = first_place(work);
         const float *m = work->m + b * work->count * LANES;
-        for (int64_t tile = 0; tile < work->count; tile++, place_step(work->plan, &place))
+        for (int64_t tile = 0; tile < work->count; tile++, next_place(work, &place))
             finish_tile(out, work, m + tile * LANES, &place, 2 * pair + b);
         if (work->call->epilogue) show_block(out, work, 2 * pair + b);
     }

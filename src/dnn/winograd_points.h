@@ -11,6 +11,27 @@
 
 enum { OUT_MAX = 4, IN_MAX = OUT_MAX + 2 };
 
+/* ---- Tiles of a batch, whose images have rows x columns of them ---- */
+
+/* Position of a tile: sample (`image`), tile row and tile column. */
+struct place {
+    int64_t image, row, column;
+};
+
+static struct place place_of(int64_t rows, int64_t columns, int64_t tile) {
+    const int64_t in_image = rows * columns, rest = tile % in_image;
+    return (struct place){tile / in_image, rest / columns, rest % columns};
+}
+
+/* Moves on to the next tile, without the divisions of place_of. */
+static inline void place_step(int64_t rows, int64_t columns, struct place *place) {
+    if (++place->column < columns) return;
+    place->column = 0;
+    if (++place->row < rows) return;
+    place->row = 0;
+    place->image++;
+}
+
 /* ---- From a patch of x: V = B^T d B ---- */
 
 /*

@@ -49,8 +49,8 @@ static void set_tiles(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     int64_t *param = plan->param;
     const int64_t tile_bytes = 4 * WINOGRAD_WEIGHT_POINTS * (task_c(plan) + task_k(plan));
-    param[WEIGHT_ROW_TILES] = ceil_div(p->ow, WINOGRAD_WEIGHT_OUT);
-    param[WEIGHT_IMAGE_TILES] = ceil_div(p->oh, WINOGRAD_WEIGHT_OUT) * param[WEIGHT_ROW_TILES];
+    param[WEIGHT_TILE_ROWS] = ceil_div(p->oh, WINOGRAD_WEIGHT_OUT);
+    param[WEIGHT_TILE_COLUMNS] = ceil_div(p->ow, WINOGRAD_WEIGHT_OUT);
     param[WEIGHT_CHUNK_TILES] = max_i64(8, min_i64(most_tiles, transforms / tile_bytes));
     param[WINOGRAD_WEIGHT_V] = spread(param[WEIGHT_CHUNK_TILES] * task_c(plan));
     param[WINOGRAD_WEIGHT_W] = spread(param[WEIGHT_CHUNK_TILES] * task_k(plan));
@@ -60,7 +60,7 @@ static void set_tiles(struct dnn_plan *plan) {
 /* Tasks of the same bundles transform x again, tasks of the same units dy. */
 static double estimate(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const double tiles = (double)(p->batch_hint * plan->param[WEIGHT_IMAGE_TILES]);
+    const double tiles = (double)conv_weight_tiles(plan, p->batch_hint);
     const int64_t tasks = conv_weight_tasks(plan), unit_tasks = conv_weight_unit_tasks(plan);
     const int64_t shares = conv_weight_used_shares(plan, p->batch_hint);
     const double flops = 2.0 * WINOGRAD_WEIGHT_POINTS * tiles * p->c * p->k;

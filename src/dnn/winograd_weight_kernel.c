@@ -14,7 +14,7 @@
 #include "dnn/conv_weight_tile.h"
 #include "dnn/winograd_points.h"
 
-enum { OUT = WINOGRAD_WEIGHT_OUT, IN = OUT + 2, POINTS = WINOGRAD_WEIGHT_POINTS, TAPS = 9 };
+enum { OUT = WINOGRAD_WEIGHT_OUT, IN = OUT + 2, POINTS = WINOGRAD_WEIGHT_POINTS };
 
 /* What all chunks of a task use. The tiles are those of the current chunk. */
 struct work {
@@ -27,14 +27,14 @@ struct work {
 
 /* ---- V and W ---- */
 
-/* The image of a tile, and the first pixel of its 4x4 pixels of dy. */
-struct place {
-    int64_t image, row, column;
-};
-
-static struct place find_place(const struct dnn_plan *plan, int64_t tile) {
-    const int64_t n = plan->param[WEIGHT_IMAGE_TILES], width = plan->param[WEIGHT_ROW_TILES];
-    return (struct place){tile / n, tile % n / width * OUT, tile % width * OUT};
+/* The first tile of the chunk, and the next one. */
+static struct place first_place(const struct work *work) {
+    const int64_t *param = work->plan->param;
+    return place_of(param[WEIGHT_TILE_ROWS], param[WEIGHT_TILE_COLUMNS], work->first_tile);
+}
+static inline void next_place(const struct work *work, struct place *place) {
+    const int64_t *param = work->plan->param;
+    place_step(param[WEIGHT_TILE_ROWS], param[WEIGHT_TILE_COLUMNS], place);
 }
 
 /* Copies size x size pixels of an image, with zeros for those outside. */
@@ -63,11 +63,12 @@ static void transform_x(const struct work *work, int64_t unit) {
     const struct dnn_problem *p = &work->plan->problem;
     const float *x = work->call->x + (work->task.unit + unit) * p->h * p->w * LANES;
     float *v = work->v + unit * work->n_tiles * LANES, copy[IN * IN * LANES];
+    struct place at = first_place(work);
     int64_t row;
-    for (int64_t i = 0; i < work->n_tiles; i++, v += LANES) {
-        const struct place at = find_place(work->plan, work->first_tile + i);
-        const float *from = find_pixels(x + at.image * work->call->x_stride, p->h, p->w,
-                                        at.row - p->pt, at.column - p->pl, IN, copy, &row);
+    for (int64_t i = 0; i < work->n_tiles; i++, v += LANES, next_place(work, &at)) {
+        const float *from =
+            find_pixels(x + at.image * work->call->x_stride, p->h, p->w, at.row * OUT - p->pt,
+                        at.column * OUT - p->pl, IN, copy, &row);
         transform_patch(OUT, from, row, v, work->plan->param[WINOGRAD_WEIGHT_V]);
     }
 }
@@ -115,11 +116,11 @@ static void transform_dy(const struct work *work, int64_t block) {
     const float *dy =
         work->call->weight + (work->task.bundle * TILE_VECTORS + block) * p->oh * p->ow * LANES;
     float *w = work->w + block * work->n_tiles * LANES, copy[OUT * OUT * LANES];
+    struct place at = first_place(work);
     int64_t row;
-    for (int64_t i = 0; i < work->n_tiles; i++, w += LANES) {
-        const struct place at = find_place(work->plan, work->first_tile + i);
-        const float *from = find_pixels(dy + at.image * work->call->y_stride, p->oh, p->ow, at.row,
-                                        at.column, OUT, copy, &row);
+    for (int64_t i = 0; i < work->n_tiles; i++, w += LANES, next_place(work, &at)) {
+        const float *from = find_pixels(dy + at.image * work->call->y_stride, p->oh, p->ow,
+                                        at.row * OUT, at.column * OUT, OUT, copy, &row);
         transform_tile(from, row, w, work->plan->param[WINOGRAD_WEIGHT_W]);
     }
 }
@@ -152,7 +153,7 @@ static multiply_fn *const multiplies[TILE_VECTORS + 1] = {SIMD_UP_TO(2, ENTRY)};
 static void multiply_bundle(const struct work *work, int64_t bundle, const float *v, const float *w,
                             float *m) {
     const int64_t n = work->n_tiles * LANES;
-    const int64_t vectors = min_i64(TILE_VECTORS, count_blocks(work) - bundle * TILE_VECTORS);
+    const int64_t vectors = conv_weight_count_vectors(work->plan, work->task.bundle + bundle);
     for (int64_t unit = 0; unit < work->task.n_units; unit++, v += n)
         for (int64_t i = 0; i < LANES; i += TILE_ROWS, m += TILE_ROWS * TILE_VECTORS * LANES)
             multiplies[vectors](v + i, w, work->n_tiles, m);
@@ -215,14 +216,14 @@ static void finish(const struct work *work) {
     for (int64_t b = 0; b < work->task.n_bundles; b++)
         for (int64_t u = 0; u < work->task.n_units; u++, m += size)
             finish_unit(m, work->plan->param[WINOGRAD_WEIGHT_M],
-                        work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * size * TAPS);
+                        conv_weight_find_sums(work->plan, work->sums, b, u));
 }
 
 /* ---- Tasks ---- */
 
 static void run_chunk(struct work *work, int64_t chunk) {
     const int64_t size = work->plan->param[WEIGHT_CHUNK_TILES],
-                  all = work->call->batch * work->plan->param[WEIGHT_IMAGE_TILES];
+                  all = conv_weight_tiles(work->plan, work->call->batch);
     work->first_tile = chunk * size;
     work->n_tiles = min_i64(size, all - chunk * size);
     for (int64_t u = 0; u < work->task.n_units; u++) transform_x(work, u);
@@ -242,15 +243,6 @@ static void run_share(struct work *work) {
     finish(work);
 }
 
-static void store(const struct work *work) {
-    const int64_t n = conv_weight_unit_floats(work->plan);
-    for (int64_t b = 0; b < work->task.n_bundles; b++)
-        for (int64_t u = 0; u < work->task.n_units; u++)
-            dnn_conv_weight_store(work->plan,
-                                  work->sums + (b * work->plan->param[WEIGHT_TASK_UNITS] + u) * n,
-                                  0, work->task.bundle + b, work->task.unit + u, work->call->y);
-}
-
 dnn_run_fn ISA_NAME(dnn_run_winograd_weight);
 void ISA_NAME(dnn_run_winograd_weight)(const struct dnn_plan *plan, const struct dnn_call *call,
                                        void *scratch, int64_t begin, int64_t end) {
@@ -263,6 +255,6 @@ void ISA_NAME(dnn_run_winograd_weight)(const struct dnn_plan *plan, const struct
         work.task = conv_weight_find_task(plan, i);
         work.sums = is_shared ? call->y + i * size : work.m + POINTS * param[WINOGRAD_WEIGHT_M];
         run_share(&work);
-        if (!is_shared) store(&work);
+        if (!is_shared) dnn_conv_weight_store(plan, &work.task, work.sums, call->y);
     }
 }

@@ -97,4 +97,20 @@ static void test_call(const char *text, int64_t batch) {
     sol_program_release(program);
 }
 
+/* Does sol_query say of library `name` that it is not available, for a reason with these words? */
+struct wanted_row {
+    const char *name, *words;
+    int found;
+};
+static void find_row(void *user, const struct sol_info *info) {
+    struct wanted_row *row = user;
+    row->found +=
+        !strcmp(info->name, row->name) && !info->available && strstr(info->detail, row->words);
+}
+static bool is_listed_as_missing(const char *name, const char *words) {
+    struct wanted_row row = {name, words, 0};
+    sol_query(find_row, &row);
+    return row.found == 1;
+}
+
 #endif
