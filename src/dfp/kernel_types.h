@@ -204,7 +204,7 @@ SOL_ELEMENT(u8, uint8_t, int32_t)
     X(u8, uint8_t, int32_t, vec_i32, BYTES)      \
     X(f16, uint16_t, float, vec, SINGLY)         \
     X(bf16, uint16_t, float, vec, SINGLY)        \
-    X(truth, uint8_t, float, vec, SINGLY)
+    X(truth, uint8_t, float, vec, TRUTH)
 
 #if LANES > 1
 
@@ -533,6 +533,12 @@ static inline vec_i32 WIDEN_u8(const void *at) {
     APART void store_##d(S *at, V v) {                                                          \
         for (int l = 0; l < LANES; l++) put_##d(at + l, v[l]);                                  \
     }
+/* As bytes: one by one they would wait for each other's stores. */
+#define SOL_LOAD_TRUTH(d, S, V)                                                                 \
+    static inline V load_##d(const S *at) {                                                     \
+        return (V)((ivec)splat(1.0f) & (ivec)(load_u8(at) != 0));                               \
+    }                                                                                           \
+    static inline void store_##d(S *at, V v) { store_u8(at, (vec_i32)(v != splat(0.0f)) & 1); }
 #define SOL_MEMORY(d, S, T, V, how)                                                             \
     SOL_LOAD_##how(d, S, V)                                                                     \
     APART V gather_part_##d(const S *at, int64_t step, int n) {                                 \

@@ -19,7 +19,7 @@ enum { PANEL_SIZE = 16 << 10 };
 
 static const char *refuse(const struct dnn_problem *p) {
     if (p->kind != DNN_CONV) return "not a convolution";
-    if (p->transposed) return "transposed";
+    if (p->transposed || p->turned) return "transposed";
     if (p->groups != p->c_model || p->groups != p->k_model) return "not depthwise";
     if (!p->x_plain || !p->y_plain) return "x or y is not plain";
     if (p->h < 1 || p->w < 1 || p->oh < 1 || p->ow < 1) return "empty image";

@@ -1,7 +1,7 @@
 /*
- * Direct convolution: refusal, plan (division of the work, cost), and packing of weights.
+ * Direct convolution: refusal, and plan (division of the work, cost).
  *
- *   emit.c -> refuse, plan;  run/exec.c -> pack, once per version of the parameters;  run/exec.c -> run, on ranges of tasks
+ *   emit.c -> refuse, plan;  run/exec.c -> run, on ranges of tasks
  *
  * direct.h explains the terms (block, pair, tile, tap, panel, phase) and the layouts; direct_kernel.c computes.
  *
@@ -168,19 +168,12 @@ static int64_t n_phases(int64_t kernel, int64_t stride, int64_t dilation) {
     return dilation == 1 ? min_i64(kernel, stride) : stride;
 }
 
-/* Channels that the taps of the channel blocks [0, c_block) sum. */
-static int64_t count_channels(const struct dnn_plan *plan, int64_t c_block) {
-    int64_t n = 0;
-    for (int64_t c = 0; c < c_block; c++) n += direct_channels(plan, c);
-    return n;
-}
-
 /* Are sums of weights packed in front of the weights? */
 static int64_t count_sums(const struct dnn_plan *plan) { return direct_unit(plan) > 1; }
 
 void dnn_direct_phases(const struct dnn_plan *plan, struct direct_phase *phase) {
     const int64_t *param = plan->param;
-    const int64_t channels = count_channels(plan, param[DIRECT_C_BLOCKS]);
+    const int64_t channels = direct_count_channels(plan, param[DIRECT_C_BLOCKS]);
     int64_t positions = 0, offset;
     for (int64_t i = 0; i < direct_phases(plan); i++, phase++) {
         phase->row = i / param[DIRECT_UP_W], phase->column = i % param[DIRECT_UP_W];
@@ -221,7 +214,7 @@ static void set_geometry(struct dnn_plan *plan) {
                                        direct_taps(plan) * (int64_t)sizeof(struct direct_tap),
                                    64);
     param[DIRECT_PAIR] =
-        (count_sums(plan) + count_channels(plan, param[DIRECT_C_BLOCKS]) * param[DIRECT_KD] *
+        (count_sums(plan) + direct_count_channels(plan, param[DIRECT_C_BLOCKS]) * param[DIRECT_KD] *
                                 param[DIRECT_KH] * param[DIRECT_KW]) *
         2 * p->lanes;
 }
@@ -390,136 +383,6 @@ static void make_plan(struct dnn_plan *plan) {
     if (memory > plan->cost) plan->cost = memory;
 }
 
-/* ---- Packing ---- */
-
-/* The weights of some positions of the clipped kernel that belong to an output phase: where they are in a kernel. */
-struct taps {
-    int n;
-    int64_t offset[64];
-};
-
-/* Finds the next ones. `next`: the first position to look at; set to the one behind the last. */
-static void find_taps(const struct dnn_plan *plan, const struct direct_phase *phase, int64_t *next,
-                      struct taps *taps) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param, kh = param[DIRECT_KH], kw = param[DIRECT_KW];
-    const int64_t all = param[DIRECT_KD] * kh * kw;
-    int64_t ignored;
-    for (taps->n = 0; *next < all && taps->n < (int)COUNT(taps->offset); ++*next) {
-        const int64_t s = *next % kw, r = *next / kw % kh, plane = *next / kw / kh;
-        if (!direct_row(plan, phase->row, r, &ignored) ||
-            !direct_column(plan, phase->column, s, &ignored))
-            continue;
-        const int64_t row = param[DIRECT_KERNEL_ROW] + r, column = param[DIRECT_KERNEL_COLUMN] + s;
-        taps->offset[taps->n++] = (plane * p->kh + row) * p->kw + column;
-    }
-}
-
-/* Writes the weights between stored channels c and k, `step` floats apart. Zeros if c or k is padding, or if k < 0. */
-static void pack_taps(const struct dnn_plan *plan, const float *weight, const struct taps *taps,
-                      int64_t c, int64_t k, float *to, int64_t step) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t c_group = p->c_model / p->groups;
-    const int c_model = dnn_model_channel(p->c_map, c);
-    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
-    const int64_t in_group = p->groups > 1 ? c_model % c_group : c_model;
-    const int64_t pair =
-        p->transposed ? (int64_t)c_model * p->k_model + k_model : k_model * c_group + in_group;
-    const float *from = weight + pair * plan->param[DIRECT_KD] * p->kh * p->kw;
-    if (c_model < 0 || k_model < 0)
-        for (int t = 0; t < taps->n; t++) to[t * step] = 0;
-    else
-        for (int t = 0; t < taps->n; t++) to[t * step] = from[taps->offset[t]];
-}
-
-/* Of quantized numbers: channels [c, c + 4). */
-static void pack_quads(const struct dnn_plan *plan, const int8_t *weight, int64_t c, int64_t k,
-                       int8_t *to, int64_t step) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param;
-    const int64_t c_group = p->c_model / p->groups;
-    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
-    for (int64_t tap = 0; tap < param[DIRECT_KH] * param[DIRECT_KW]; tap++, to += step)
-        for (int64_t i = 0; i < 4; i++) {
-            const int c_model = c + i < p->c ? dnn_model_channel(p->c_map, c + i) : -1;
-            const int64_t row = param[DIRECT_KERNEL_ROW] + tap / param[DIRECT_KW];
-            const int64_t column = param[DIRECT_KERNEL_COLUMN] + tap % param[DIRECT_KW];
-            const int64_t pair = k_model * c_group + c_model % c_group;
-            const bool padding = c_model < 0 || k_model < 0;
-            to[i] = padding ? 0 : weight[(pair * p->kh + row) * p->kw + column];
-        }
-}
-
-/* The sum of all weights that are packed for output channel k. */
-static int32_t sum_weights(const struct dnn_plan *plan, const int8_t *weight, int64_t k) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param, c_group = p->c_model / p->groups;
-    const int k_model = k < 0 ? -1 : dnn_model_channel(p->k_map, k);
-    int32_t sum = 0;
-    for (int64_t c = 0; k_model >= 0 && c < c_group; c++)
-        for (int64_t tap = 0; tap < param[DIRECT_KH] * param[DIRECT_KW]; tap++) {
-            const int64_t row = param[DIRECT_KERNEL_ROW] + tap / param[DIRECT_KW];
-            const int64_t column = param[DIRECT_KERNEL_COLUMN] + tap % param[DIRECT_KW];
-            sum += weight[((k_model * c_group + c) * p->kh + row) * p->kw + column];
-        }
-    return sum;
-}
-
-/* The stored channel at a place among those of the group; -1 if there is none. */
-static int64_t find_channel(const struct dnn_problem *p, int64_t group, int64_t in_group) {
-    const int64_t k_group = p->k / p->groups;
-    return in_group < k_group ? group * k_group + in_group : -1;
-}
-
-/* Packs the weights of a phase between n channels of x from c on and a pair of output blocks, in the weight's own order. */
-static void pack_phase(const struct dnn_plan *plan, const float *weight,
-                       const struct direct_phase *phase, int64_t c, int64_t n, int64_t group,
-                       int64_t pair, float *to) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t width = 2 * p->lanes, inner = p->transposed ? width : n;
-    struct taps taps;
-    int64_t next = 0;
-    for (find_taps(plan, phase, &next, &taps); taps.n; find_taps(plan, phase, &next, &taps)) {
-        for (int64_t at = 0; at < n * width; at++) {
-            const int64_t i = p->transposed ? at / inner : at % inner;
-            const int64_t j = p->transposed ? at % inner : at / inner;
-            pack_taps(plan, weight, &taps, c + i, find_channel(p, group, pair * width + j),
-                      to + i * width + j, n * width);
-        }
-        to += taps.n * n * width;
-    }
-}
-
-/* Pack task: (group, pair, channel block of x), the last one fastest. The first one of a pair packs the pair's sums. */
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t *param = plan->param, width = 2 * p->lanes;
-    const int64_t pair = task / param[DIRECT_C_BLOCKS] % param[DIRECT_PAIRS];
-    const int64_t group = task / param[DIRECT_C_BLOCKS] / param[DIRECT_PAIRS];
-    const int64_t c_block = task % param[DIRECT_C_BLOCKS], unit = direct_unit(plan);
-    const int64_t c = (group * param[DIRECT_C_BLOCKS] + c_block) * param[DIRECT_BLOCK] * unit;
-    const int64_t n = direct_channels(plan, c_block);
-    float *to = packed + task / param[DIRECT_C_BLOCKS] * param[DIRECT_PAIR];
-    struct direct_phase phase[DIRECT_MAX_PHASES];
-    dnn_direct_phases(plan, phase);
-    for (int64_t j = 0; j < width && unit > 1 && !c_block; j++)
-        ((int32_t *)to)[j] =
-            sum_weights(plan, (const int8_t *)weight, find_channel(p, group, pair * width + j));
-    for (int64_t f = 0; f < direct_phases(plan); f++) {
-        const int64_t positions = phase[f].n_taps / param[DIRECT_C_BLOCKS];
-        float *at = to + phase[f].weights + count_channels(plan, c_block) * positions * width;
-        if (unit == 1) {
-            pack_phase(plan, weight, &phase[f], c, n, group, pair, at);
-            continue;
-        }
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < width; j++)
-                pack_quads(plan, (const int8_t *)weight, c + i * unit,
-                           find_channel(p, group, pair * width + j), (int8_t *)(at + i * width + j),
-                           n * width * unit);
-    }
-}
-
 /* ---- Run ---- */
 
 DNN_RUN(direct)
@@ -527,7 +390,7 @@ DNN_RUN(direct)
 const struct dnn_impl dnn_direct = {.name = "direct",
                                     .refuse = refuse,
                                     .plan = make_plan,
-                                    .pack = pack,
+                                    .pack = dnn_direct_pack,
                                     .n_tasks = n_tasks,
                                     .run = run_direct,
                                     .any_type = true,

@@ -1,5 +1,6 @@
 /*
- * Direct convolution: the data layouts that direct.c (plan, cost, packing) and direct_kernel.c (computation) share.
+ * Direct convolution: the data layouts that direct.c (plan, cost), direct_pack.c (packing) and direct_kernel.c (computation)
+ * share.
  *
  *   task = (sample, plane of y, block, group, part of the pairs)  ->  pairs  ->  tiles  ->  taps
  *
@@ -156,5 +157,15 @@ static inline int64_t direct_channels(const struct dnn_plan *plan, int64_t c_blo
     }
     return round_up(ceil_div(n, unit), plan->param[DIRECT_STEP]);
 }
+
+/* Channels that the taps of the channel blocks [0, c_block) sum. */
+static inline int64_t direct_count_channels(const struct dnn_plan *plan, int64_t c_block) {
+    int64_t n = 0;
+    for (int64_t c = 0; c < c_block; c++) n += direct_channels(plan, c);
+    return n;
+}
+
+/* struct dnn_impl's function of this name. */
+void dnn_direct_pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
 
 #endif

@@ -74,6 +74,8 @@ enum {
     /* h, w, oh and ow are expected ones: the packed weight must not depend on them, since a call for other sizes plans again */\
     X(INT, bool, open)                                                                             \
     X(INT, bool, transposed) /* the weight is [c_model][k_model / groups][kh][kw] */               \
+    /* A transposed convolution without strides, as a usual one: the weight is [c_model][k_model][kh][kw] with reversed rows and columns */\
+    X(INT, bool, turned)                                                                           \
     X(INT, int, sh) X(INT, int, sw) X(INT, int, pt) X(INT, int, pl) X(INT, int, dh) X(INT, int, dw)\
     /* Of volumes: planes of x, of y, of the kernel, step, padding in front, dilation. The weight is [k][c / groups][kd][kh][kw]. Images\
      * have none: all are 0. */                                                                    \

@@ -55,6 +55,7 @@ static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
     const char *reason = refuse_types(problem);
     if (reason) return reason;
+    if (problem->turned) return "a turned weight";
     if (problem->transposed && problem->x_type != SOL_F32) return "transposed with 8 bits";
     if (problem->transposed && problem->kh * problem->kw > GROUPED_MAX_TAPS)
         return "transposed with a large kernel";

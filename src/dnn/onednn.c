@@ -73,7 +73,7 @@ static bool keeps_groups(const struct dnn_problem *p) {
 }
 
 static const char *refuse_conv(const struct dnn_problem *p) {
-    if (p->transposed) return "transposed";
+    if (p->transposed || p->turned) return "transposed";
     if (p->y_plain) return "y is not blocked";
     if (p->lanes != 16 && p->lanes != 8) return "no blocks of 16 or 8 channels";
     if (p->open) return "sizes of images are open";

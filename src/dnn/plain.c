@@ -33,7 +33,7 @@ bool dnn_plain_takes_conv(const struct layer *conv, int lanes) {
 }
 
 static const char *refuse(const struct dnn_problem *p) {
-    if (p->transposed) return "transposed convolution";
+    if (p->transposed || p->turned) return "transposed convolution";
     if (!p->x_plain || !p->y_plain) return "x or y is not plain";
     return NULL;
 }

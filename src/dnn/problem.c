@@ -72,6 +72,15 @@ static void set_volumes(const struct layer *conv, struct dnn_problem *p) {
     p->sd = (int)depth[0], p->dd = (int)depth[1], p->pd = (int)depth[2];
 }
 
+bool dnn_problem_is_turned(const struct layer *l) {
+    const struct attr *a = &l->attr;
+    const struct tensor *w = l->in[1];
+    for (int i = 0; i < 2; i++)
+        if (a->stride[i] != 1 || a->pad[i] > a->dilation[i] * (const_dim(w, 2 + i) - 1))
+            return false;
+    return a->groups == 1;
+}
+
 /* Shapes come from the tensors, stored channels and maps from their layouts. x is the cluster's input, before the prologue. */
 static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn_problem *p) {
     const struct layer *l = cluster->dnn->anchor;
@@ -79,9 +88,11 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     const struct attr *a = &l->attr;
     p->kind = l->kind == LAYER_conv_weight ? DNN_CONV_WEIGHT : DNN_CONV;
     p->groups = (int)a->groups;
-    p->transposed = l->kind == LAYER_conv_transpose;
-    p->c_model = p->transposed ? const_dim(w, 0) : const_dim(w, 1) * p->groups;
-    p->k_model = p->transposed ? const_dim(w, 1) * p->groups : const_dim(w, 0);
+    const bool transposed = l->kind == LAYER_conv_transpose;
+    p->turned = transposed && dnn_problem_is_turned(l);
+    p->transposed = transposed && !p->turned;
+    p->c_model = transposed ? const_dim(w, 0) : const_dim(w, 1) * p->groups;
+    p->k_model = transposed ? const_dim(w, 1) * p->groups : const_dim(w, 0);
     p->c = stored_channels(x);
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
@@ -92,6 +103,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
     p->dw = (int)a->dilation[1];
     p->pt = (int)a->pad[0], p->pl = (int)a->pad[1];
+    if (p->turned) p->pt = p->dh * (p->kh - 1) - p->pt, p->pl = p->dw * (p->kw - 1) - p->pl;
     p->x_plain = !x->layout.block;
     p->y_plain = !y->layout.block;
 }

@@ -26,6 +26,8 @@ const char *dnn_problem_name(const struct dnn_problem *problem);
 struct tensor *dnn_problem_y(const struct layer *anchor);
 struct tensor *dnn_problem_weight(const struct layer *anchor);
 struct tensor *dnn_problem_bias(const struct layer *anchor); /* NULL: none */
+/* Of a conv_transpose: is it a usual convolution with a turned weight? Without strides it is, unless more than all padding is cut off. */
+bool dnn_problem_is_turned(const struct layer *anchor);
 /* A convolution, or the gradient of one's weight. */
 bool dnn_problem_has_images(const struct layer *anchor);
 /* Rows of a linear layer: all dims but the last. */

@@ -28,12 +28,12 @@ static bool supports_spread(const struct layer *l, int lanes) {
 
 /* Is a transposed convolution best computed as it is? Else pass/decompose.c replaces it by a convolution whose channels are the phases of
  * all output channels. That computes more positions of the window if the stride does not divide it, and must interleave its
- * results, but fills the lanes if there are few channels. Without a stride it is a usual convolution. */
+ * results, but fills the lanes if there are few channels. Without a stride it is a usual convolution with a turned weight. */
 static bool supports_transposed(const struct layer *l, int lanes) {
     const struct attr *a = &l->attr;
     const int64_t phases = a->stride[0] * a->stride[1], k = size_value(l->out[0]->dim[1]);
     int64_t window = 1, positions = 1;
-    if (phases == 1) return false;
+    if (phases == 1) return dnn_problem_is_turned(l);
     if (a->groups > 1) return supports_spread(l, lanes);
     if (phases > DIRECT_MAX_PHASES) return false;
     for (int i = 0; i < 2; i++) {

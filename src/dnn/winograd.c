@@ -1,9 +1,9 @@
 /*
- * Winograd convolution: refusal, plan (division of the work, cost), and packing of weights.
+ * Winograd convolution: refusal, and plan (division of the work, cost).
  *
- *   emit.c -> refuse, plan;  run/exec.c -> pack, once per version of the parameters;  run/exec.c -> run, on ranges of tasks
+ *   emit.c -> refuse, plan;  run/exec.c -> run, on ranges of tasks
  *
- * winograd.h explains the terms and layouts; winograd_kernel.c has the transforms and products.
+ * winograd.h explains the terms and layouts; winograd_kernel.c has the transforms and products, winograd_pack.c the transform of weights.
  *
  * Compared to direct convolution, F(4x4,3x3) saves up to 3/4 of the multiplications, F(2x2,3x3) up to 5/9. The costs: two
  * transforms; weights that are 4 (1.8) times larger; for F(4x4,3x3) an rms rounding error about twice that of plain sums (for
@@ -15,7 +15,6 @@
 #include "dnn/list.h"
 
 #include <math.h>
-#include <string.h>
 
 /*
  * Cost model for cores of 3 GHz with 1 MiB of L2; bench/winograd.c measures the ratios. All threads together read the weights
@@ -47,13 +46,9 @@ static const char *refuse(const struct dnn_problem *problem) {
 
 /* ---- Plan ---- */
 
-static int64_t n_points(const struct dnn_plan *plan) {
-    return (plan->param[WINOGRAD_OUT] + 2) * (plan->param[WINOGRAD_OUT] + 2);
-}
-
 /* Bytes of transformed weights of one k pair. */
 static int64_t pair_size(const struct dnn_plan *plan) {
-    return n_points(plan) * plan->problem.c * 2 * plan->problem.lanes * (int64_t)sizeof(float);
+    return winograd_points(plan) * plan->problem.c * 2 * plan->problem.lanes * (int64_t)sizeof(float);
 }
 
 /*
@@ -79,12 +74,12 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const int64_t tiles = ceil_div(winograd_tiles(plan, batch), blocks);
     const int64_t pairs = ceil_div(param[WINOGRAD_PAIRS], groups), k = pairs * 2 * problem->lanes;
 
-    const double products = 2.0 * (double)(n_points(plan) * tiles * problem->c * k);
+    const double products = 2.0 * (double)(winograd_points(plan) * tiles * problem->c * k);
     const double multiply = products / (multiply_efficiency * dnn_flops_per_s(plan->kernels));
     const double stream = (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
     const bool dilated = problem->dh > 1 || problem->dw > 1; /* then patches are copied first */
-    const double values = (double)(tiles * (problem->c + k) * (n_points(plan) + out_points)) +
-                          (dilated ? 2.0 * (double)(tiles * problem->c * n_points(plan)) : 0);
+    const double values = (double)(tiles * (problem->c + k) * (winograd_points(plan) + out_points)) +
+                          (dilated ? 2.0 * (double)(tiles * problem->c * winograd_points(plan)) : 0);
     const double transform = values * sizeof(float) / transform_bytes_per_s;
     const int64_t rounds = ceil_div(blocks * groups, problem->threads);
     const int64_t size = param[WINOGRAD_PAIRS] * pair_size(plan);
@@ -114,7 +109,7 @@ static void choose_groups(struct dnn_plan *plan) {
  */
 static int64_t choose_block(const struct dnn_plan *plan) {
     const int64_t rows = plan->kernels->values;
-    const int64_t tile_size = n_points(plan) * plan->problem.c * (int64_t)sizeof(float);
+    const int64_t tile_size = winograd_points(plan) * plan->problem.c * (int64_t)sizeof(float);
     const int64_t fit = l2_size / 2 / (tile_size * rows);
     const bool large = plan->param[WINOGRAD_PAIRS] * pair_size(plan) > shared_cache_size;
     return rows * max_i64(large ? 4 : 2, min_i64(fit, 8));
@@ -140,89 +135,8 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
     plan->packed_size = (size_t)(param[WINOGRAD_PAIRS] * pair_size(plan));
     plan->n_pack_tasks = param[WINOGRAD_PAIRS] * (problem->c / lanes);
     plan->scratch_size =
-        (size_t)(n_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) *
+        (size_t)(winograd_points(plan) * (param[WINOGRAD_V_POINT] + param[WINOGRAD_M_POINT])) *
         sizeof(float);
-}
-
-/* ---- Packing: U = G g G^T ---- */
-
-/*
- * The row of G for point p is (1, p, p^2) / M'(p), and (0, 0, 1) for inf, with M of winograd_kernel.c (to_points4). A^T there
- * omits a factor per point (from_points4); G contains it, where it costs nothing.
- */
-static void make_g(int64_t out, double g[6][3]) {
-    static const double points4[] = {0, 2.0 / 3, -2.0 / 3, 1.5, -1.5}, points2[] = {0, 1, -1};
-    const double *points = out == 4 ? points4 : points2;
-    const int n = (int)out + 1;
-    for (int i = 0; i < n; i++) {
-        double factor = out == 4 && i > 0 ? fabs(points[i]) : 1;
-        for (int j = 0; j < n; j++)
-            if (j != i) factor /= points[i] - points[j];
-        if (out == 2 && i == 0) factor = -factor; /* B^T's row is negated too: to_points2 */
-        g[i][0] = factor;
-        g[i][1] = factor * points[i];
-        g[i][2] = factor * points[i] * points[i];
-    }
-    g[n][0] = g[n][1] = 0;
-    g[n][2] = 1;
-}
-
-/* Transforms some 3x3 kernels in double, so that U is rounded only once. Each point has a row of `width` floats in u. The loops over
- * kernels are short and of a known length, so that compilers use vectors. */
-enum { KERNELS = 8, MAX_WIDTH = 32 };
-static void transform_weights(int in, double g[6][3], const float *const *weight, float *u,
-                              int64_t width) {
-    double half[6][3][KERNELS], w[9][KERNELS];
-    for (int t = 0; t < 9; t++)
-        for (int k = 0; k < KERNELS; k++) w[t][k] = weight[k][t];
-    for (int i = 0; i < in; i++)
-        for (int s = 0; s < 3; s++)
-            for (int k = 0; k < KERNELS; k++)
-                half[i][s][k] = g[i][0] * w[s][k] + g[i][1] * w[3 + s][k] + g[i][2] * w[6 + s][k];
-    for (int i = 0; i < in; i++)
-        for (int j = 0; j < in; j++)
-            for (int k = 0; k < KERNELS; k++)
-                u[(i * in + j) * width + k] =
-                    (float)(half[i][0][k] * g[j][0] + half[i][1][k] * g[j][1] +
-                            half[i][2][k] * g[j][2]);
-}
-
-/* Channel of the model, or -1 for padding. Beyond the last stored channel, in a half empty k pair, is padding too. */
-static int model_channel(const int *map, int64_t stored, int64_t n_stored) {
-    return stored < n_stored ? dnn_model_channel(map, stored) : -1;
-}
-
-/* Transforms the kernels between stored channel c and the outputs of a pair. Their points are `step` floats apart: so whole rows are
- * copied there. */
-static void pack_channel(const struct dnn_plan *plan, double g[6][3], const float *weight,
-                         int64_t c, int64_t pair, float *to, int64_t step) {
-    static const float zero[9];
-    const struct dnn_problem *p = &plan->problem;
-    const int64_t width = 2 * p->lanes, c_model = model_channel(p->c_map, c, p->c);
-    float u[36 * MAX_WIDTH];
-    for (int64_t j = 0; j < width; j += KERNELS) {
-        const float *kernel[KERNELS];
-        for (int64_t i = 0; i < KERNELS; i++) {
-            const int64_t k = model_channel(p->k_map, pair * width + j + i, p->k);
-            kernel[i] = c_model < 0 || k < 0 ? zero : weight + (k * p->c_model + c_model) * 9;
-        }
-        transform_weights((int)plan->param[WINOGRAD_OUT] + 2, g, kernel, u + j, width);
-    }
-    for (int64_t i = 0; i < n_points(plan); i++)
-        memcpy(to + i * step, u + i * width, (size_t)width * sizeof *u);
-}
-
-/* Pack task: (k pair, c block), the last one fastest. */
-static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
-    const struct dnn_problem *problem = &plan->problem;
-    const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
-    const int64_t step = (int64_t)problem->c * 2 * lanes;
-    const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
-    double g[6][3];
-    make_g(plan->param[WINOGRAD_OUT], g);
-    float *u = packed + pair * n_points(plan) * step + c_begin * 2 * lanes;
-    for (int64_t i = 0; i < lanes; i++)
-        pack_channel(plan, g, weight, c_begin + i, pair, u + i * 2 * lanes, step);
 }
 
 /* ---- Run ---- */
@@ -237,7 +151,7 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     const struct dnn_impl dnn_winograd##out = {.name = "winograd" #out,    \
                                                .refuse = refuse,           \
                                                .plan = plan##out,          \
-                                               .pack = pack,               \
+                                               .pack = dnn_winograd_pack,  \
                                                .n_tasks = n_tasks,         \
                                                .run = run_winograd##out,   \
                                                .approximate = true};

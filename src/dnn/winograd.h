@@ -1,6 +1,6 @@
 /*
- * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the data layouts that winograd.c (plan, cost, packing) and
- * winograd_kernel.c (computation) share.
+ * Winograd convolution F(4x4,3x3) and F(2x2,3x3): the data layouts that winograd.c (plan, cost),
+ * winograd_pack.c (packing) and winograd_kernel.c (computation) share.
  *
  *   task = (block of tiles, group of k pairs):
  *       V = B^T x B, for all channels of the block's tiles; then for each k pair of the group:  M = V U  ->  y = A^T M A
@@ -43,13 +43,21 @@ enum winograd_param {
     WINOGRAD_M_POINT, /* ... and in M */
 };
 
-/* Tiles of a batch. */
+/* Points of a transformed tile. */
+static inline int64_t winograd_points(const struct dnn_plan *plan) {
+    return (plan->param[WINOGRAD_OUT] + 2) * (plan->param[WINOGRAD_OUT] + 2);
+}
 
+/* Tiles of a batch. */
 static inline int64_t winograd_tiles(const struct dnn_plan *plan, int64_t batch) {
     return batch * plan->param[WINOGRAD_TILES_H] * plan->param[WINOGRAD_TILES_W];
 }
 
 /* Number of blocks that the tiles of a batch are divided into. */
 int64_t dnn_winograd_blocks(const struct dnn_plan *plan, int64_t batch);
+
+/* struct dnn_impl's function of this name. */
+void dnn_winograd_pack(const struct dnn_plan *plan, const float *weight, float *packed,
+                       int64_t task);
 
 #endif

@@ -151,9 +151,17 @@ static struct tensor *find_operand(const struct layer *l) {
     return l->in[0];
 }
 
-/* Adds the layers that make an operand of `l` from values of fewer bytes, such as a dequantized residual, if nothing else reads it: the
- * epilogue then reads these values. They are ready, as the operand is. */
-static void take_widening(struct clustering *c, struct cluster *e, const struct layer *l) {
+/* Does the epilogue better read `from` than an operand that layers compute of it alone? If it has fewer bytes, as a quantized residual
+ * does; and if it is saved, as a kernel that computes the operand, such as the mask of a ReLU, would read it, too. */
+static bool reads_rather(const struct cluster *e, const struct tensor *from,
+                         const struct tensor *operand) {
+    return size_element(from->dtype) < size_element(operand->dtype) ||
+           (e->tile->phase == BACKWARD && from->phase == FORWARD);
+}
+
+/* Adds the layers that compute an operand of `l`, if nothing else reads it, and what they read is better read. They are ready, as the
+ * operand is. */
+static void take_operands(struct clustering *c, struct cluster *e, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         struct tensor *t = l->in[i];
         struct layer *chain[EPILOGUE_MAX_LAYERS];
@@ -167,7 +175,7 @@ static void take_widening(struct clustering *c, struct cluster *e, const struct 
             reader = chain[n] = from;
             t = find_operand(from);
         }
-        if (size_element(t->dtype) >= size_element(l->in[i]->dtype)) continue;
+        if (!reads_rather(e, t, l->in[i])) continue;
         while (n) VEC_PUSH(c->plan->arena, &e->layers, chain[--n]);
     }
 }
@@ -200,7 +208,7 @@ static void take_generated(struct clustering *c, struct cluster *cluster, struct
     while (e->layers.n < EPILOGUE_MAX_LAYERS) {
         struct layer *next = find_next(c, e);
         if (!next || !may_follow(c, e, cluster->dnn->anchor, next)) break;
-        take_widening(c, e, next);
+        take_operands(c, e, next);
         VEC_PUSH(c->plan->arena, &e->layers, next);
         if (leaves_once(c, e) && is_possible(c, cluster, e)) n = e->layers.n;
     }

@@ -269,8 +269,14 @@ static bool make_square(struct random *r, struct job *j, int kernel) {
     return choose_image(r, j, kernel, kernel == 1 && random_one_in(r, 3) ? 2 : 1);
 }
 
+/* A convolution with a turned weight: the gradient of one by its input. */
+static bool make_turned(struct random *r, struct job *j) {
+    j->p.turned = true;
+    return make_square(r, j, random_one_in(r, 3) ? random_int(r, 1, 5) : 3);
+}
+
 static bool make_family(struct random *r, struct job *j) {
-    switch (random_int(r, 0, 8)) {
+    switch (random_int(r, 0, 9)) {
     case 0: return make_linear(r, j);
     case 1: return make_grouped(r, j);
     case 2: return make_stem(r, j);
@@ -278,6 +284,7 @@ static bool make_family(struct random *r, struct job *j) {
     case 4: return make_square(r, j, 1);
     case 5: return make_transposed(r, j);
     case 6: return make_volume(r, j);
+    case 7: return make_turned(r, j);
     default: return make_square(r, j, 3);
     }
 }
@@ -403,7 +410,7 @@ static int64_t find_source(bool transposed, int64_t at, int64_t step, int64_t pa
 static const float *find_weights(const struct dnn_problem *p, const float *weight, int64_t k,
                                  int64_t c) {
     const int64_t in = p->c_model / p->groups, out = p->k_model / p->groups,
-                  pair = p->transposed ? c * out + k % out : k * in + c % in;
+                  pair = p->transposed || p->turned ? c * out + k % out : k * in + c % in;
     return weight + pair * taps_of(p);
 }
 
@@ -425,7 +432,8 @@ static double sum_products(const struct job *j, const struct data *d, int64_t n,
                                       i / p->kw % p->kh * p->dh);
             int64_t col =
                 find_source(p->transposed, pixel % p->ow, p->sw, p->pl, i % p->kw * p->dw);
-            double product = read_x(j, d, n, c, plane, row, col) * w[i];
+            const int tap = p->turned ? taps_of(p) - 1 - i : i;
+            double product = read_x(j, d, n, c, plane, row, col) * w[tap];
             sum += product;
             squares += product * product;
         }
