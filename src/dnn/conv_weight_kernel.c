@@ -13,12 +13,19 @@
 #include "dnn/conv_weight_tile.h"
 #include "dnn/simd_transpose.h"
 
+/* What a pass fetches into L2, line by line with its pixels. Strides are in floats. */
+struct fetch {
+    const float *from;
+    int64_t image, row, pixel;
+};
+
 /* The pixels of a chunk that a tap reads, and where the tile's sums are. Strides are in floats. */
 struct pass {
     const float *x, *dy; /* of the first pixel */
     int64_t images, rows, columns;
     int64_t x_image, x_row, x_pixel; /* from one pixel of dy to the next, in x */
     int64_t dy_image, dy_row, dy_block;
+    struct fetch fetch;
     const int64_t *offset; /* of a panel: of each of the tile's rows */
     float *sums;
 };
@@ -36,7 +43,8 @@ INLINE void multiply(int vectors, bool panel, const struct pass *p) {
             const float *x = p->x + image * p->x_image + row * p->x_row;
             const float *dy = p->dy + image * p->dy_image + row * p->dy_row;
             add_pixels(vectors, x, x_pixel, panel ? offset : NULL, dy, dy + p->columns * LANES,
-                       block, sum);
+                       block, p->fetch.from + image * p->fetch.image + row * p->fetch.row,
+                       p->fetch.pixel, sum);
         }
     add_tile(vectors, p->sums, sum);
 }
@@ -66,6 +74,13 @@ struct work {
 
 struct chunk {
     int64_t image, n_images, row, n_rows; /* of dy */
+};
+
+/* The chunk that comes next. While a core adds the products of a chunk, it fetches the next one's x and dy, as it would wait for them else:
+ * the products of one tap take little longer than to read them. */
+struct ahead {
+    struct chunk chunk;
+    int64_t pass, n_passes; /* pass of this chunk; passes for each channel block of the next one */
 };
 
 /* Rows (or columns) [*begin, *end) of dy, of those given, whose window has `tap` in the image. */
@@ -100,9 +115,48 @@ static bool is_padding(const struct dnn_problem *p, int64_t first) {
     return padding;
 }
 
+/* ---- What comes next ---- */
+
+static struct ahead look_ahead(const struct work *work, const struct chunk *next) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t n_units = work->task.n_units, n_bundles = work->task.n_bundles,
+                  passes = n_units * n_bundles * p->kh * p->kw * (LANES / TILE_ROWS);
+    return (struct ahead){.chunk = *next,
+                          .n_passes = min_i64(LANES, passes / (n_units + n_bundles * TILE_VECTORS))};
+}
+
+/* Of the first pixel of channel block `i` of those that the task reads: first the units' ones, then the bundles'. */
+static struct fetch find_block(const struct work *work, const struct chunk *chunk, int64_t i) {
+    const struct dnn_problem *p = &work->plan->problem;
+    const int64_t n_units = work->task.n_units,
+                  unit = work->task.group * work->plan->param[WEIGHT_UNITS] + work->task.unit + i;
+    if (i >= n_units)
+        return (struct fetch){find_dy(work, chunk, work->task.bundle, chunk->row, 0) +
+                                  (i - n_units) * p->oh * p->ow * LANES,
+                              work->call->y_stride, (int64_t)p->ow * LANES, LANES};
+    return (struct fetch){work->call->x + chunk->image * work->call->x_stride +
+                              (unit * p->h + chunk->row * p->sh) * p->w * LANES,
+                          work->call->x_stride, (int64_t)p->sh * p->w * LANES,
+                          (int64_t)p->sw * LANES};
+}
+
+/* Several passes share a block: each fetches a part of its rows. The last chunk, and tasks of few passes, fetch the line that they read
+ * first. */
+static void set_fetch(const struct work *work, struct ahead *ahead, struct pass *pass) {
+    const int64_t parts = ahead->n_passes, i = ahead->pass++;
+    const int64_t blocks = work->task.n_units + (work->task.n_bundles - 1) * TILE_VECTORS +
+                           conv_weight_count_vectors(work->plan, work->task.bundle +
+                                                                     work->task.n_bundles - 1);
+    pass->fetch = (struct fetch){.from = pass->dy};
+    if (ahead->chunk.n_images < pass->images || !parts || i / parts >= blocks) return;
+    pass->fetch = find_block(work, &ahead->chunk, i / parts);
+    pass->fetch.pixel /= parts;
+    pass->fetch.from += i % parts * pass->columns * pass->fetch.pixel;
+}
+
 /* One tap (r, s) of channel block `block` of a blocked x, on a chunk. `sums`: the tap's. */
 static void run_tap(const struct work *work, const struct chunk *chunk, int64_t bundle,
-                    int64_t block, int64_t r, int64_t s, float *sums) {
+                    int64_t block, int64_t r, int64_t s, struct ahead *ahead, float *sums) {
     const struct dnn_problem *p = &work->plan->problem;
     int64_t row = chunk->row, last = chunk->row + chunk->n_rows, column = 0, end = p->ow;
     clip(p->h, p->sh, p->pt, r * p->dh, &row, &last);
@@ -125,17 +179,18 @@ static void run_tap(const struct work *work, const struct chunk *chunk, int64_t 
         if (is_padding(p, block * LANES + i)) continue;
         pass.x = work->call->x + chunk->image * work->call->x_stride + from * LANES + i;
         pass.sums = sums + i * TILE_VECTORS * LANES;
+        set_fetch(work, ahead, &pass);
         multiplies[conv_weight_count_vectors(work->plan, bundle)][0](&pass);
     }
 }
 
 static void run_unit(const struct work *work, const struct chunk *chunk, int64_t bundle,
-                     int64_t unit, float *sums) {
+                     int64_t unit, struct ahead *ahead, float *sums) {
     const struct dnn_problem *p = &work->plan->problem;
     for (int64_t r = 0; r < p->kh; r++)
         for (int64_t s = 0; s < p->kw; s++, sums += LANES * TILE_VECTORS * LANES)
             run_tap(work, chunk, bundle, work->task.group * work->plan->param[WEIGHT_UNITS] + unit,
-                    r, s, sums);
+                    r, s, ahead, sums);
 }
 
 /* ---- A plain x ---- */
@@ -186,6 +241,7 @@ static void run_panel(const struct work *work, const struct chunk *chunk, int64_
                         .x_pixel = p->sw,
                         .dy_row = (int64_t)p->ow * LANES,
                         .dy_block = (int64_t)p->oh * p->ow * LANES,
+                        .fetch = {.from = work->panel},
                         .offset = offset};
     for (int64_t i = 0; i < work->plan->param[WEIGHT_UNIT_ROWS]; i += TILE_ROWS) {
         for (int k = 0; k < TILE_ROWS; k++) offset[k] = find_offset(work->plan, i + k);
@@ -196,14 +252,17 @@ static void run_panel(const struct work *work, const struct chunk *chunk, int64_
 
 /* ---- Tasks ---- */
 
-static void run_chunk(const struct work *work, const struct chunk *chunk) {
+/* next: the chunk that comes then; without images: none. */
+static void run_chunk(const struct work *work, const struct chunk *chunk,
+                      const struct chunk *next) {
+    struct ahead ahead = look_ahead(work, next);
     const bool is_plain = work->plan->problem.x_plain;
     if (is_plain) fill_panel(work, chunk);
     for (int64_t b = 0; b < work->task.n_bundles; b++)
         for (int64_t u = 0; u < work->task.n_units; u++) {
             float *sums = conv_weight_find_sums(work->plan, work->sums, b, u);
             if (is_plain) run_panel(work, chunk, work->task.bundle + b, sums);
-            else run_unit(work, chunk, work->task.bundle + b, work->task.unit + u, sums);
+            else run_unit(work, chunk, work->task.bundle + b, work->task.unit + u, &ahead, sums);
         }
 }
 
@@ -226,9 +285,11 @@ static void run_share(const struct work *work) {
                   share = work->task.share;
     if (share >= shares) return;
     memset(work->sums, 0, (size_t)conv_weight_task_floats(work->plan) * sizeof(float));
-    for (int64_t i = dnn_split(n, share, shares); i < dnn_split(n, share + 1, shares); i++) {
-        const struct chunk chunk = find_chunk(work, i);
-        run_chunk(work, &chunk);
+    const int64_t end = dnn_split(n, share + 1, shares);
+    for (int64_t i = dnn_split(n, share, shares); i < end; i++) {
+        const struct chunk chunk = find_chunk(work, i),
+                           next = i + 1 < end ? find_chunk(work, i + 1) : (struct chunk){0};
+        run_chunk(work, &chunk, &next);
     }
 }
 

@@ -24,12 +24,13 @@ INLINE void clear_tile(int vectors, vec sum[TILE_ROWS][TILE_VECTORS]) {
 }
 
 /* sum[row i][v] += x[pixel][row i] * dy[pixel][vector v], for the pixels [dy, end). Pixels of x are x_pixel floats apart, vectors of dy
- * `block`. offset: of each row in x; NULL: they are neighbours. */
+ * `block`. offset: of each row in x; NULL: they are neighbours. Each pixel fetches the line at `next` into L2, which then moves by `step`. */
 INLINE void add_pixels(int vectors, const float *x, int64_t x_pixel, const int64_t *offset,
-                       const float *dy, const float *end, int64_t block,
-                       vec sum[TILE_ROWS][TILE_VECTORS]) {
-    for (; dy < end; dy += LANES, x += x_pixel) {
+                       const float *dy, const float *end, int64_t block, const float *next,
+                       int64_t step, vec sum[TILE_ROWS][TILE_VECTORS]) {
+    for (; dy < end; dy += LANES, x += x_pixel, next += step) {
         vec d[TILE_VECTORS], loaded = {0};
+        __builtin_prefetch(next, 0, 2);
         UNROLL
         for (int v = 0; v < vectors; v++) d[v] = vec_load(dy + v * block);
         if (TILE_STEP > 1 && !offset) loaded = vec_load(x);

@@ -131,7 +131,7 @@ static void transform_dy(const struct work *work, int64_t block) {
 INLINE void multiply(int vectors, const float *v, const float *w, int64_t n, float *m) {
     vec sum[TILE_ROWS][TILE_VECTORS];
     clear_tile(vectors, sum);
-    add_pixels(vectors, v, LANES, NULL, w, w + n * LANES, n * LANES, sum);
+    add_pixels(vectors, v, LANES, NULL, w, w + n * LANES, n * LANES, w, 0, sum);
     add_tile(vectors, m, sum);
 }
 
