@@ -55,11 +55,13 @@ static int expect_dim(const struct tensor *t, int d, const int64_t *symbols) {
     return (int)max_i64(1, min_i64(INT32_MAX, size_eval(&t->dim[d], symbols)));
 }
 
-/* Rows and columns of x and y: known, or expected ones. */
-static void set_images(const struct plan *plan, const struct layer *conv, const struct tensor *x,
-                       const struct tensor *y, struct dnn_problem *p) {
+/* Number of images, rows and columns of x and y: known, or expected ones. */
+static void set_images(const struct plan *plan, const struct cluster *cluster,
+                       const struct tensor *x, const struct tensor *y, struct dnn_problem *p) {
+    const struct layer *conv = cluster->dnn->anchor;
     int64_t symbols[SIZE_SYMBOLS];
-    plan_expect(plan, 1, symbols);
+    plan_expect(plan, cluster->micro_batch, symbols);
+    p->batch_hint = expect_dim(x, 0, symbols);
     p->open = is_open_conv(conv);
     p->h = expect_dim(x, x->rank - 2, symbols), p->w = expect_dim(x, x->rank - 1, symbols);
     p->oh = expect_dim(y, y->rank - 2, symbols), p->ow = expect_dim(y, y->rank - 1, symbols);
@@ -97,7 +99,7 @@ static void fill_conv(struct build *b, const struct cluster *cluster, struct dnn
     p->k = stored_channels(y);
     p->c_map = make_map(b, x);
     p->k_map = make_map(b, y);
-    set_images(b->plan, l, x, y, p);
+    set_images(b->plan, cluster, x, y, p);
     if (w->rank == 5) set_volumes(l, p);
     p->kh = const_dim(w, w->rank - 2), p->kw = const_dim(w, w->rank - 1);
     p->sh = (int)a->stride[0], p->sw = (int)a->stride[1], p->dh = (int)a->dilation[0],
@@ -234,8 +236,7 @@ struct tensor *dnn_problem_bias(const struct layer *anchor) {
 
 struct dnn_problem dnn_problem_make(struct build *b, const struct cluster *cluster,
                                     const struct dnn_matrix_sizes *matrices) {
-    struct dnn_problem p = {.batch_hint = cluster->micro_batch,
-                            .lanes = b->plan->caps.block,
+    struct dnn_problem p = {.lanes = b->plan->caps.block,
                             .threads = b->plan->caps.threads};
     const enum layer_kind kind = cluster->dnn->anchor->kind;
     if (dnn_problem_has_images(cluster->dnn->anchor)) fill_conv(b, cluster, &p);

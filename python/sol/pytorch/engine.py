@@ -536,10 +536,10 @@ class Engine:
         if self._n_writes & (self._n_writes - 1):
             return Entry(None, self._writes, only=batch, is_first=True)
         previous, call = self._previous, (form.with_constants(constants), form.structure)
-        entry = self._try_plan(call, previous.plan, batch, must_fit, mode)
+        entry = self._try_plan(call, previous.plan, batch, must_fit, mode, given)
         if entry.is_refused and form.undeclared and is_first:
             # Which sizes are open is a guess, so the model may refuse the example's sizes, but not those of this call.
-            entry = self._try_plan(call, previous.plan, given, must_fit, mode)
+            entry = self._try_plan(call, previous.plan, given, must_fit, mode, given)
         if (entry.plan, entry.reason) == (previous.plan, previous.reason):
             self._n_checks += 1
             return entry
@@ -547,13 +547,16 @@ class Engine:
         self._n_captures += 1
         return entry
 
-    def _try_plan(self, call, old_plan, batch, must_fit, mode):
-        """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason."""
+    def _try_plan(self, call, old_plan, batch, must_fit, mode, given):
+        """Returns an Entry with a plan, or with the reason why PyTorch must run the model. Any exception becomes a reason.
+
+        ``given``: the sizes of the call that needs the plan, or None.
+        """
         options = self.options
         try:
             if mode is not None and mode.has_gradients:
                 plan, reads = make_training_plan(
-                    self.module, *call, options, batch or None, mode, old_plan
+                    self.module, *call, options, batch or None, mode, old_plan, given
                 )
                 return Entry(plan, reads=reads)
             plan, reads = make_plan(

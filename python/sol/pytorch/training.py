@@ -162,10 +162,11 @@ class Packed:
         return weights
 
 
-def make_training_plan(module, specs, structure, options, batch, mode, old=None):
+def make_training_plan(module, specs, structure, options, batch, mode, old=None, given=None):
     """Captures in a Mode with gradients, imports and compiles. Returns (TrainingPlan, Reads), as make_plan does.
 
-    ``old``: a plan, which is returned if it computes the same.
+    ``old``: a plan, which is returned if it computes the same. ``given``: the batch size of the first call, which later ones usually have, too: kernels
+    are chosen for it, unless ``options`` name one.
     """
     times = [perf_counter()]
     captured = capture(module, specs, structure, batch, options.batch_hint, mode)
@@ -175,6 +176,8 @@ def make_training_plan(module, specs, structure, options, batch, mode, old=None)
     plan = old if _is_same(old, graph, gradients, captured) else None
     if plan is None:
         kind = functools.partial(TrainingPlan, gradients)
+        if not options.batch_hint and isinstance(given, int):
+            options = options._replace(batch_hint=given)
         plan = compile_plan(captured, graph, module, options, False, times, gradients.add, kind)
     captured.reads.updates, captured.reads.kept = plan.updates, plan.kept
     return plan, captured.reads
