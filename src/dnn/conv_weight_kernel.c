@@ -121,8 +121,8 @@ static struct ahead look_ahead(const struct work *work, const struct chunk *next
     const struct dnn_problem *p = &work->plan->problem;
     const int64_t n_units = work->task.n_units, n_bundles = work->task.n_bundles,
                   passes = n_units * n_bundles * p->kh * p->kw * (LANES / TILE_ROWS);
-    return (struct ahead){.chunk = *next,
-                          .n_passes = min_i64(LANES, passes / (n_units + n_bundles * TILE_VECTORS))};
+    return (struct ahead){
+        .chunk = *next, .n_passes = min_i64(LANES, passes / (n_units + n_bundles * TILE_VECTORS))};
 }
 
 /* Of the first pixel of channel block `i` of those that the task reads: first the units' ones, then the bundles'. */
@@ -144,9 +144,9 @@ static struct fetch find_block(const struct work *work, const struct chunk *chun
  * first. */
 static void set_fetch(const struct work *work, struct ahead *ahead, struct pass *pass) {
     const int64_t parts = ahead->n_passes, i = ahead->pass++;
-    const int64_t blocks = work->task.n_units + (work->task.n_bundles - 1) * TILE_VECTORS +
-                           conv_weight_count_vectors(work->plan, work->task.bundle +
-                                                                     work->task.n_bundles - 1);
+    const int64_t blocks =
+        work->task.n_units + (work->task.n_bundles - 1) * TILE_VECTORS +
+        conv_weight_count_vectors(work->plan, work->task.bundle + work->task.n_bundles - 1);
     pass->fetch = (struct fetch){.from = pass->dy};
     if (ahead->chunk.n_images < pass->images || !parts || i / parts >= blocks) return;
     pass->fetch = find_block(work, &ahead->chunk, i / parts);

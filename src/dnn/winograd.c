@@ -48,7 +48,8 @@ static const char *refuse(const struct dnn_problem *problem) {
 
 /* Bytes of transformed weights of one k pair. */
 static int64_t pair_size(const struct dnn_plan *plan) {
-    return winograd_points(plan) * plan->problem.c * 2 * plan->problem.lanes * (int64_t)sizeof(float);
+    return winograd_points(plan) * plan->problem.c * 2 * plan->problem.lanes *
+           (int64_t)sizeof(float);
 }
 
 /*
@@ -78,8 +79,9 @@ static double estimate(const struct dnn_plan *plan, int64_t batch) {
     const double multiply = products / (multiply_efficiency * dnn_flops_per_s(plan->kernels));
     const double stream = (double)(pairs * pair_size(plan)) / stream_bytes_per_s;
     const bool dilated = problem->dh > 1 || problem->dw > 1; /* then patches are copied first */
-    const double values = (double)(tiles * (problem->c + k) * (winograd_points(plan) + out_points)) +
-                          (dilated ? 2.0 * (double)(tiles * problem->c * winograd_points(plan)) : 0);
+    const double values =
+        (double)(tiles * (problem->c + k) * (winograd_points(plan) + out_points)) +
+        (dilated ? 2.0 * (double)(tiles * problem->c * winograd_points(plan)) : 0);
     const double transform = values * sizeof(float) / transform_bytes_per_s;
     const int64_t rounds = ceil_div(blocks * groups, problem->threads);
     const int64_t size = param[WINOGRAD_PAIRS] * pair_size(plan);

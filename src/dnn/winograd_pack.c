@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The weights of a pair between some channels: rows of floats, a kernel of 3x3 is contiguous. */
+/* Kernels that are transformed together; floats of a row, at most. */
 enum { KERNELS = 8, MAX_WIDTH = 32 };
 
 /*

@@ -151,16 +151,15 @@ static struct tensor *find_operand(const struct layer *l) {
     return l->in[0];
 }
 
-/* Does the epilogue better read `from` than an operand that layers compute of it alone? If it has fewer bytes, as a quantized residual
- * does; and if it is saved, as a kernel that computes the operand, such as the mask of a ReLU, would read it, too. */
+/* Is `from` better read than an operand computed of it? If it has fewer bytes (a quantized residual), or if it is saved: a kernel that
+ * computes the operand, such as the mask of a ReLU, would read it, too. */
 static bool reads_rather(const struct cluster *e, const struct tensor *from,
                          const struct tensor *operand) {
     return size_element(from->dtype) < size_element(operand->dtype) ||
            (e->tile->phase == BACKWARD && from->phase == FORWARD);
 }
 
-/* Adds the layers that compute an operand of `l`, if nothing else reads it, and what they read is better read. They are ready, as the
- * operand is. */
+/* Adds the layers that compute an operand of `l`, if nothing else reads it and what they read is better read. All are ready. */
 static void take_operands(struct clustering *c, struct cluster *e, const struct layer *l) {
     for (int i = 0; i < l->n_in; i++) {
         struct tensor *t = l->in[i];
