@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import sol.pytorch as sol
+from sol.pytorch.module import engine_of
 
 
 class Block(nn.Module):
@@ -746,3 +748,15 @@ def test_net_with_dropout_in_eval(net, x):
     x = torch.tensor([[-1.0, 0.0, 2.0, torch.nan]], requires_grad=True)
     optimized(x).sum().backward()
     assert torch.equal(x.grad, torch.tensor([[0.0, 0.0, 1.0, 1.0]])) or x.grad[0, 3].isnan()
+
+
+@pytest.mark.parametrize("shape", [(0, 64, 9, 9), (16, 64, 9, 9)])
+def test_kernels_are_chosen_for_the_batch_of_the_first_call(shape):
+    """Also where the batch is constant."""
+    times = []
+    for batch in (16, 1):
+        fast = sol.optimize(nn.Conv2d(64, 64, 3), sol.input([shape[0] and batch, *shape[1:]]))
+        fast(torch.randn(batch, *shape[1:])).sum().backward()
+        report = engine_of(fast).find_plan().program.report()
+        times.append(float(re.search(r"direct: estimated ([\d.]+)", report)[1]))
+    assert times[0] > 4 * times[1]
