@@ -55,7 +55,7 @@
     X(simd_h, "src/dnn/simd.h", "", 0)                                                       \
     X(simd_transpose_h, "src/dnn/simd_transpose.h", "", 0)                                   \
     X(direct_pack_c, "src/dnn/direct_pack.c", "direct", 0)                                   \
-    X(winograd_pack_c, "src/dnn/winograd_pack.c", "winograd", 0)                             \
+    X(winograd_pack_c, "src/dnn/winograd_pack.c", "winograd", 1)                             \
     X(winograd_points_h, "src/dnn/winograd_points.h", "winograd", 0)                         \
     X(int8_h, "src/dnn/int8.h", "", 0)                                                       \
     X(step_h, "src/dnn/step.h", "", 0)                                                       \

@@ -3,8 +3,8 @@
  *
  *   run/exec.c, once per version of the parameters -> dnn_winograd_pack, on ranges of tasks
  *
- * winograd.h explains the terms and the layout. A program that trains packs at each step, so the transform is compiled for several
- * instruction sets; plain C otherwise, as a library for one CPU may be deployed on another one.
+ * winograd.h explains the terms and the layout. A program that trains packs at each step, so libsol contains the transform for several
+ * instruction sets. A deployed library is compiled for one, and defines ISA (deploy/native.c).
  */
 #include "dnn/winograd.h"
 
@@ -63,7 +63,7 @@ TRANSFORM(transform, )
 typedef void transform_kernels(int in, double g[6][3], bool turned, const float *const *weight,
                                float *u, int64_t width);
 
-#if defined __x86_64__ && defined __GNUC__
+#if defined __x86_64__ && defined __GNUC__ && !defined ISA
 TRANSFORM(transform_avx2, __attribute__((target("avx2,fma"))))
 TRANSFORM(transform_avx512, __attribute__((target("avx512f"))))
 static transform_kernels *find_transform(void) {
@@ -93,17 +93,17 @@ static const float *find_kernel(const struct dnn_problem *p, const float *weight
 
 /* Transforms the kernels between stored channel c and the outputs of a pair. Their points are `step` floats apart: so whole rows are
  * copied there. */
-static void pack_channel(const struct dnn_plan *plan, double g[6][3], const float *weight,
-                         int64_t c, int64_t pair, float *to, int64_t step) {
+static void pack_channel(const struct dnn_plan *plan, transform_kernels *transform_some,
+                         double g[6][3], const float *weight, int64_t c, int64_t pair, float *to,
+                         int64_t step) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t width = 2 * p->lanes;
-    transform_kernels *const run = find_transform();
     float u[36 * MAX_WIDTH];
     for (int64_t j = 0; j < width; j += KERNELS) {
         const float *kernel[KERNELS];
         for (int64_t i = 0; i < KERNELS; i++)
             kernel[i] = find_kernel(p, weight, c, pair * width + j + i);
-        run((int)plan->param[WINOGRAD_OUT] + 2, g, p->turned, kernel, u + j, width);
+        transform_some((int)plan->param[WINOGRAD_OUT] + 2, g, p->turned, kernel, u + j, width);
     }
     for (int64_t i = 0; i < winograd_points(plan); i++)
         memcpy(to + i * step, u + i * width, (size_t)width * sizeof *u);
@@ -116,9 +116,10 @@ void dnn_winograd_pack(const struct dnn_plan *plan, const float *weight, float *
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
     const int64_t step = (int64_t)problem->c * 2 * lanes;
     const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
+    transform_kernels *const transform_some = find_transform();
     double g[6][3];
     make_g(plan->param[WINOGRAD_OUT], g);
     float *u = packed + pair * winograd_points(plan) * step + c_begin * 2 * lanes;
     for (int64_t i = 0; i < lanes; i++)
-        pack_channel(plan, g, weight, c_begin + i, pair, u + i * 2 * lanes, step);
+        pack_channel(plan, transform_some, g, weight, c_begin + i, pair, u + i * 2 * lanes, step);
 }
