@@ -12,20 +12,27 @@
 #include "dnn/problem.h"
 #include "dnn/step.h"
 
+/*
+ * A weight that is trained is packed right before each use, into memory of the call: it changes after each step, so it is packed as
+ * often as it would be once per version, and packed weights of other layers take no memory meanwhile.
+ */
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
     const struct tensor *w = cluster->dnn->anchor->in[1];
-    *packed = build_packed(b, (int64_t)plan->packed_size, "packed weight");
+    const bool each_call = w->is_trained && !phase_is_prepack(cluster->phase);
+    const struct size size = size_const((int64_t)plan->packed_size);
+    *packed = each_call ? build_temporary(b, size, "packed weight")
+                        : build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
     struct step step = {.kind = &step_dnn_pack,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,
-                        .bytes = size_const((int64_t)plan->packed_size),
+                        .bytes = size,
                         .name = "pack",
                         .module = "DNN",
                         .layers = "pack"};
-    return build_step(b, phase_of_packing(b->cluster->phase), &step);
+    return build_step(b, each_call ? cluster->phase : phase_of_packing(cluster->phase), &step);
 }
 
 /* Elements from one sample of t to the next. Samples of a conv may have gaps between them (in a concat); the rows of a linear

@@ -152,6 +152,9 @@ enum sol_status ir_gradients(struct model *m, int n_y, struct tensor *const *y,
         if (s.wants[y[i]->id])
             VEC_PUSH(m->arena, &s.parts[y[i]->id], ((struct contribution){dy[i], NULL}));
     for (int i = n_layers - 1; i >= 0 && !s.status; i--) visit(&s, m->layers.at[i]);
-    for (int i = 0; i < n_x && !s.status; i++) dx[i] = collect(&s, x[i]);
+    for (int i = 0; i < n_x && !s.status; i++) {
+        x[i]->is_trained = x[i]->producer->kind == LAYER_param;
+        dx[i] = collect(&s, x[i]);
+    }
     return s.status;
 }

@@ -71,6 +71,7 @@ struct tensor {
     const char *name;
     enum phase phase;     /* in which it is computed, or first passed by the caller */
     bool is_updated;      /* a parameter that is in the model's list of updates */
+    bool is_trained;      /* a parameter whose gradient was asked for: expect a new version after each BACKWARD */
     struct layout layout; /* chosen by plan/layout.c */
 };
 

@@ -55,6 +55,7 @@ static void print_layer(struct text *text, const struct layer *l, const int *num
         text_add(text, " ");
         print_name(text, l->out[0]->name);
         if (l->out[0]->phase == BACKWARD) text_add(text, " backward");
+        if (l->out[0]->is_trained) text_add(text, " trained");
     }
     for (int i = 0; i < l->n_in; i++) text_add(text, " %%%d", number[l->in[i]->id]);
     ir_print_attr(text, &layer_infos[l->kind], &l->attr);

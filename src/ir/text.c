@@ -143,7 +143,7 @@ static enum sol_status take_dims(struct parser *p, int *rank, struct size dim[SO
     return status;
 }
 
-/* f32[$0,3,224,224] "image"; behind the name of an input there may be: backward */
+/* f32[$0,3,224,224] "image"; behind the name of an input there may be: backward; of a parameter: trained */
 static enum sol_status parse_source(struct parser *p, enum layer_kind kind, struct tensor **out) {
     enum sol_dtype dtype = SOL_F32;
     struct size dim[SOL_MAX_RANK];
@@ -154,6 +154,7 @@ static enum sol_status parse_source(struct parser *p, enum layer_kind kind, stru
     TRY(take_name(p, &name));
     *out = ir_add_source(p->m, kind, name, dtype, rank, dim);
     if (kind == LAYER_input && take_word(p, "backward")) ir_set_backward(*out);
+    if (kind == LAYER_param) (*out)->is_trained = take_word(p, "trained");
     return SOL_OK;
 }
 

@@ -92,6 +92,13 @@ static bool uses_call(const struct build *b, const struct step *step) {
     return false;
 }
 
+/* Does it read or write samples of the batch? Packing does not, also where it runs in each call. */
+static bool has_samples(const struct step *step) {
+    for (int i = 0; i < step->n_ptr; i++)
+        if (step->ptr[i].sample_stride) return true;
+    return false;
+}
+
 /* Extends the lifetimes of the slots that step `at` of the phase uses to this step. */
 static void touch_slots(struct build *b, enum phase phase, const struct step *step, int at) {
     for (int i = 0; i < step->n_ptr; i++) {
@@ -111,7 +118,7 @@ enum sol_status build_step(struct build *b, enum phase phase, const struct step 
     copy.ptr = arena_copy(b->keep, copy.ptr, sizeof *copy.ptr * (size_t)copy.n_ptr);
     copy.arg = arena_copy(b->keep, copy.arg, sizeof *copy.arg * (size_t)copy.n_arg);
     copy.name = arena_strdup(b->keep, step->name);
-    copy.by_sample = b->cluster->by_sample && !phase_is_prepack(phase);
+    copy.by_sample = b->cluster->by_sample && has_samples(step);
     copy.cluster = b->cluster->id;
     if (b->report.at && !phase_is_prepack(phase))
         copy.choice = arena_strdup(b->keep, b->report.at + b->cluster_begin);
