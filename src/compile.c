@@ -118,8 +118,10 @@ enum sol_status sol_compile(const struct sol_model *user, const struct sol_optio
     const struct device *device;
     if (!options) options = &defaults;
     sol_check_environment();
-    if (!(options->recompute >= 0 && options->recompute <= 1))
-        return fail(SOL_EINVAL, "recompute is %g; it may be 0 to 1", options->recompute);
+    if (!(options->recompute >= 0 && options->recompute <= 1) &&
+        options->recompute != SOL_RECOMPUTE_CHEAP)
+        return fail(SOL_EINVAL, "recompute is %g; it may be 0 to 1, or %g", options->recompute,
+                    SOL_RECOMPUTE_CHEAP);
     TRY(sol_model_check(user));
     TRY(device_find(options->device, &device));
     TRY(device_check_number(device, options->device_number));

@@ -190,8 +190,10 @@ struct sol_options {
     /* same bits at every run, rounding errors of plain sums: docs/numerics.md */
     bool deterministic;
     /* 0 to 1: how much of what a forward call could save is computed again in its backward call. With r, at most 1 - r of the bytes
-     * that 0 saves are saved, if that is possible; 0 is the fastest, 1 saves the least that is sensible (src/pass/recompute_choice.c) */
+     * that 0 saves are saved, if that is possible; 0 repeats no layer that takes time, 1 saves the least that is sensible
+     * (src/pass/recompute_choice.c). SOL_RECOMPUTE_CHEAP: all pointwise layers are repeated, no products */
     double recompute;
+#define SOL_RECOMPUTE_CHEAP (-1.0)
     bool no_autotune; /* choose by the cost model alone, without timing */
     bool debug;       /* write the C text of generated kernels into ./.sol */
     const char *name; /* folder of that text below ./.sol */

@@ -338,7 +338,7 @@ static PyMethodDef model_methods[] = {
     {"compile", (PyCFunction)(void (*)(void))model_compile, METH_VARARGS | METH_KEYWORDS,
      "compile(device=None, batch_hint=0, winograd=True, autotune=True, debug=False, name=None, progress=None,"
      " hints=(), recompute=0.0, device_number=0) -> Program. hints: typical values of the symbols. recompute: 0 to 1, how much of what the"
-     " forward call could save the backward call computes again. progress(done, total, what) is called now and then."},
+     " forward call could save the backward call computes again; -1: all cheap layers. progress(done, total, what) is called now and then."},
     {"deploy", (PyCFunction)(void (*)(void))model_deploy, METH_VARARGS | METH_KEYWORDS,
      "deploy(params, symbols, lib_name, func_name, path, target, weights, device=None, cpu=None, compiler=None,"
      " static_memory=False, winograd=True, autotune=True, progress=None). `params`: addresses."},

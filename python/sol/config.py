@@ -40,8 +40,9 @@ KEYS = {
     ),
     "training::memory": Key(
         float,
-        1.0,
-        "0 to 1: how much of what the fastest forward call saves for its backward call is saved; the rest is computed again",
+        None,
+        "what a forward call saves for its backward call: None = no results of cheap layers, which are computed again; or a"
+        " share, from 1, all that takes time to compute, to 0, as little as is sensible",
     ),
     "log::level": Key(int, log.level(), "sol.log.error, warn, info, debug or trace"),
 }
@@ -103,8 +104,10 @@ def _find(name):
 
 
 def _check_type(name, value):
-    """Raises TypeError unless ``value`` has the option's type. A float may be an int; a bool is no number."""
-    expected = _find(name).type
+    """Raises TypeError unless ``value`` has the option's type or is its default. A float may be an int; a bool is no number."""
+    expected, default, _ = _find(name)
+    if value is None and default is None:
+        return
     allowed = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (expected is not bool and isinstance(value, bool)):
         raise TypeError(
@@ -113,7 +116,9 @@ def _check_type(name, value):
 
 
 def _check_share(name, value):
-    """Returns a float. Raises ValueError unless it is 0 to 1."""
+    """Returns a float, or None as it is. Raises ValueError unless it is 0 to 1."""
+    if value is None:
+        return None
     if not 0 <= value <= 1:
         raise ValueError(f"sol.config[{name!r}] is a number from 0 to 1, not {value}")
     return float(value)

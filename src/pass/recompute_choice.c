@@ -179,8 +179,13 @@ void recompute_choose(struct recompute *r) {
     struct stretches s;
     int64_t saved[N_WAYS], needed[N_WAYS];
     recompute_settle(r, &way);
-    if (r->m->recompute <= 0) return;
+    if (r->m->recompute == 0) return;
     init_stretches(r, &s);
+    if (r->m->recompute == SOL_RECOMPUTE_CHEAP) {
+        way = make_way(r, &s, CHEAP_STEPS);
+        settle_way(r, &s, &way);
+        return;
+    }
     for (int i = 0; i < N_WAYS; i++) {
         way = make_way(r, &s, i);
         settle_way(r, &s, &way);

@@ -146,7 +146,7 @@ def test_same_gradients(name):
     assert results[0.0][1] <= results[0.5][1]
 
 
-@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("share", (None, *SHARES))
 @pytest.mark.parametrize("name", ["stack", "dense", "counted"])
 def test_same_as_eager(name, share):
     torch.manual_seed(6)

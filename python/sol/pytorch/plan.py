@@ -267,6 +267,12 @@ def make_plan(module, specs, structure, options, batch, old=None, partial=True, 
     return plan, captured.reads
 
 
+def _find_recompute():
+    """Returns the option of the C interface: SOL_RECOMPUTE_CHEAP, or what the share leaves to be computed again."""
+    share = config["training::memory"]
+    return -1.0 if share is None else 1 - share
+
+
 def compile_plan(captured, graph, module, options, partial, times, check=None, kind=Plan):
     """Imports and compiles a Captured of ``module``. Returns a Plan. Raises Unsupported.
 
@@ -297,7 +303,7 @@ def compile_plan(captured, graph, module, options, partial, times, check=None, k
             debug=config["compiler::debug"],
             name=name,
             progress=progress,
-            recompute=1 - config["training::memory"],
+            recompute=_find_recompute(),
         )
     times.append(perf_counter())
     log.say(log.info, _describe_times(name, times, program))
