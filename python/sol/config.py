@@ -72,7 +72,7 @@ class Config:
         if name == "log::level":
             value = log.Level(value)
             log.set_level(value)
-        elif name == "training::memory":
+        elif name == "training::memory" and value is not None:
             value = _check_share(name, value)
         self._values[name] = value
 
@@ -105,8 +105,8 @@ def _find(name):
 
 def _check_type(name, value):
     """Raises TypeError unless ``value`` has the option's type or is its default. A float may be an int; a bool is no number."""
-    expected, default, _ = _find(name)
-    if value is None and default is None:
+    expected = _find(name).type
+    if value is None and _find(name).default is None:
         return
     allowed = (int, float) if expected is float else expected
     if not isinstance(value, allowed) or (expected is not bool and isinstance(value, bool)):
@@ -116,9 +116,7 @@ def _check_type(name, value):
 
 
 def _check_share(name, value):
-    """Returns a float, or None as it is. Raises ValueError unless it is 0 to 1."""
-    if value is None:
-        return None
+    """Returns a float. Raises ValueError unless it is 0 to 1."""
     if not 0 <= value <= 1:
         raise ValueError(f"sol.config[{name!r}] is a number from 0 to 1, not {value}")
     return float(value)

@@ -1,7 +1,7 @@
 /*
  * Direct convolution: packing of weights.
  *
- *   run/exec.c, once per version of the parameters -> dnn_direct_pack, on ranges of tasks
+ *   run/exec.c, once per version of the parameters, or in each call that trains -> dnn_direct_pack, on ranges of tasks
  *
  * direct.h explains the terms and the layout. A program that trains packs at each step: so a float takes a load and a store, and the
  * weight is read in its own order.

@@ -19,10 +19,10 @@
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
     const struct tensor *w = cluster->dnn->anchor->in[1];
-    const bool each_call = w->is_trained && !phase_is_prepack(cluster->phase);
+    const enum phase phase = w->is_trained ? cluster->phase : phase_of_packing(cluster->phase);
     const struct size size = size_const((int64_t)plan->packed_size);
-    *packed = each_call ? build_temporary(b, size, "packed weight")
-                        : build_packed(b, (int64_t)plan->packed_size, "packed weight");
+    *packed = w->is_trained ? build_temporary(b, size, "packed weight")
+                            : build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
     struct step step = {.kind = &step_dnn_pack,
                         .data = plan,
@@ -32,7 +32,7 @@ static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                         .name = "pack",
                         .module = "DNN",
                         .layers = "pack"};
-    return build_step(b, each_call ? cluster->phase : phase_of_packing(cluster->phase), &step);
+    return build_step(b, phase, &step);
 }
 
 /* Elements from one sample of t to the next. Samples of a conv may have gaps between them (in a concat); the rows of a linear

@@ -1,7 +1,7 @@
 /*
  * Winograd convolution: packing of weights, U = G g G^T.
  *
- *   run/exec.c, once per version of the parameters -> dnn_winograd_pack, on ranges of tasks
+ *   run/exec.c, once per version of the parameters, or in each call that trains -> dnn_winograd_pack, on ranges of tasks
  *
  * winograd.h explains the terms and the layout. A program that trains packs at each step, so libsol contains the transform for several
  * instruction sets. A deployed library is compiled for one, and defines ISA (deploy/native.c).

@@ -69,10 +69,9 @@ struct tensor {
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
     const char *name;
-    enum phase phase; /* in which it is computed, or first passed by the caller */
-    bool is_updated;  /* a parameter that is in the model's list of updates */
-    bool
-        is_trained; /* a parameter whose gradient was asked for: expect a new version after each BACKWARD */
+    enum phase phase;     /* in which it is computed, or first passed by the caller */
+    bool is_updated;      /* a parameter that is in the model's list of updates */
+    bool is_trained;      /* a parameter whose gradient was asked for: it changes after BACKWARD */
     struct layout layout; /* chosen by plan/layout.c */
 };
 

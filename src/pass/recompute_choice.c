@@ -15,7 +15,7 @@
  */
 #include "pass/recompute.h"
 
-#define CHEAP_STEPS 8
+#define CHEAP_STEPS 8 /* the last of these ways repeats all cheap layers: SOL_RECOMPUTE_CHEAP */
 #define ALL_STEPS 4
 /* Into about how many stretches a network is divided. */
 static const int counts[] = {48, 32, 24, 16, 12, 8, 6, 4, 3, 2};
@@ -174,25 +174,25 @@ static int find_way(const int64_t *saved, const int64_t *needed, int64_t budget)
     return least;
 }
 
+/* The way that fits into the budget of the options. */
+static int find_lean_way(const struct recompute *r, const struct stretches *s) {
+    int64_t saved[N_WAYS], needed[N_WAYS];
+    for (int i = 0; i < N_WAYS; i++) {
+        const struct recompute_choice way = make_way(r, s, i);
+        settle_way(r, s, &way);
+        saved[i] = count_saved(r);
+        needed[i] = saved[i] + count_heaviest(s, &way);
+    }
+    return find_way(saved, needed, (int64_t)((1 - r->m->recompute) * (double)s->total));
+}
+
 void recompute_choose(struct recompute *r) {
+    const bool only_cheap = r->m->recompute == SOL_RECOMPUTE_CHEAP;
     struct recompute_choice way = {0};
     struct stretches s;
-    int64_t saved[N_WAYS], needed[N_WAYS];
     recompute_settle(r, &way);
     if (r->m->recompute == 0) return;
     init_stretches(r, &s);
-    if (r->m->recompute == SOL_RECOMPUTE_CHEAP) {
-        way = make_way(r, &s, CHEAP_STEPS);
-        settle_way(r, &s, &way);
-        return;
-    }
-    for (int i = 0; i < N_WAYS; i++) {
-        way = make_way(r, &s, i);
-        settle_way(r, &s, &way);
-        saved[i] = count_saved(r);
-        needed[i] = saved[i] + count_heaviest(&s, &way);
-    }
-    const int64_t budget = (int64_t)((1 - r->m->recompute) * (double)s.total);
-    way = make_way(r, &s, find_way(saved, needed, budget));
+    way = make_way(r, &s, only_cheap ? CHEAP_STEPS : find_lean_way(r, &s));
     settle_way(r, &s, &way);
 }

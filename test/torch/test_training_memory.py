@@ -196,3 +196,4 @@ def test_open_batch():
             torch.testing.assert_close(
                 a.grad, b.grad, rtol=1e-3, atol=1e-3 * b.grad.abs().max().item() + 1e-3
             )
+    assert sol.memory(fast, 16).weights == 0  # trained ones are packed in each call
