@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
+LONGEST = (
+    "torch (pytest)"  # takes as long as all others together, so that it starts first, beside them
+)
 LAST_LINES = 30  # of a program that failed, printed again at the end: a log may be cut to its end
 
 
@@ -154,6 +157,7 @@ def test_environment(build, runner):
     for variable, path in [] if runner else find_libraries(ROOT / ".venv"):
         env.setdefault(variable, path)
     env.setdefault("SOL_CACHE_DIR", str(build / "cache"))  # not the user's cache
+    env.setdefault("KEPT_OBJECTS", str(build / "objects"))  # test/kept_cc.py
     env.setdefault("ASAN_OPTIONS", "allocator_may_return_null=1:detect_leaks=1")
     env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
     env.setdefault("PYTHONFAULTHANDLER", "1")
@@ -179,6 +183,8 @@ def main():
     )
     work = list(programs(build, groups, args.only_c, args.runner))
     jobs = max(1, min(args.jobs, len(work)))
+    if jobs > 1:
+        work.sort(key=lambda item: item[0] != LONGEST)
     total, failed = run_all(work, test_environment(build, args.runner), args.timeout, jobs)
     for name, last in failed.items():
         print(f"== the last lines of {name}, which failed")

@@ -93,7 +93,7 @@ def test_threads_of_a_library(net, tmp_path, weights):
     )  # fmt: skip
     folder = tmp_path / "Net"
     for flags in ([], TSAN):
-        environment = {**os.environ, "CC": " ".join(["gcc", *flags])}
+        environment = {**os.environ, "CC": " ".join([os.environ["CC"], *flags])}
         argv = ["sh", folder / "build.sh"]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -149,6 +149,7 @@ def test_run_of_what_is_interpreted(tmp_path):
         assert "NonZero" in run(command, path, code=1)
 
 
+@pytest.mark.usefixtures("keep_objects")
 def test_a_structure_that_depends_on_a_size(tmp_path):
     """The batch size selects the axis of a sum. Each command compiles the network as a whole for the sizes of the call."""
     port = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
@@ -171,6 +172,7 @@ def test_a_structure_that_depends_on_a_size(tmp_path):
         run("deploy", path, size, f"--output={tmp_path}", f"--lib-name=Net{batch}")
 
 
+@pytest.mark.usefixtures("keep_objects")
 def test_deploy(net, tmp_path):
     path, x = net
     folder = tmp_path / "out"

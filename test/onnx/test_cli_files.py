@@ -245,6 +245,7 @@ def test_inputs_through_a_pipe(cnn, tmp_path):
     writer.join()
 
 
+@pytest.mark.usefixtures("keep_objects")
 def test_sizes_of_a_library_s_simple_function(cnn, tmp_path):
     """Open sizes stay open in the library; those of its simple function come from the command line."""
     run("deploy", cnn, f"--output={tmp_path}", "--shape=x:2,3,10,12", "--lib-name=Net")

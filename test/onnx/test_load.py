@@ -112,6 +112,7 @@ def test_shapes_to_compile_for():
         sol.load(data, shapes={"x": (2, 4)})
 
 
+@pytest.mark.usefixtures("keep_objects")
 def test_deploy_for_shapes(tmp_path):
     data = conv_model().SerializeToString()
     sol.deploy(data, path=tmp_path / "open")

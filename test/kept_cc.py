@@ -1,7 +1,7 @@
 """A C compiler that keeps what it compiles, for tests that deploy equal sources again and again: kept_cc.py WORD...
 
-$SOL_CC of the tests in this folder. The words are those of cc. An object of C sources alone (-r) is copied if one was made before of the same
-preprocessed sources with the same flags; everything else is passed on to cc. $KEPT_OBJECTS is the folder of the objects.
+$SOL_CC of tests that deploy. The words are those of cc. An object of C sources alone (-r) is copied if the same compiler made one before of the
+same preprocessed sources with the same flags; everything else is passed on to cc. $KEPT_OBJECTS is the folder of the objects.
 """
 
 import hashlib
@@ -13,14 +13,16 @@ from pathlib import Path
 
 
 def preprocess(words):
-    """Returns the sources behind the preprocessor, without the names of files and their folders; None: cc refuses them."""
+    """Returns the sources behind the preprocessor, without the names of files and their folders, and the compiler's version; None: cc
+    refuses them."""
     run = subprocess.run(
         ["cc", "-E", "-P", *(word for word in words if word not in ("-r", "-nostdlib"))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    return run.stdout if run.returncode == 0 else None
+    version = subprocess.run(["cc", "--version"], stdout=subprocess.PIPE, check=True).stdout
+    return version + run.stdout if run.returncode == 0 else None
 
 
 def main(words):
