@@ -385,7 +385,7 @@ class Sparse(nn.Module):
     "kind, reason",
     [
         (WritesAttribute, "writes to"),
-        (Shared, "shares its memory with another tensor"),
+        (Shared, "another tensor of the model shares memory with"),
         (Sparse, "not dense"),
     ],
 )

@@ -25,9 +25,7 @@ def find_fault(module, names):
             return f"there is no buffer {name}"
         if not tensor.is_contiguous() or tensor.is_neg() or tensor.requires_grad:
             return f"it writes into {name}, which is not dense or wants a gradient"
-        if any(x is not tensor and share_memory(x, tensor) for x in tensors.values()):
-            return f"it writes into {name}, which shares its memory with another tensor"
-    return None
+    return find_overlap(list(written.items()), tensors.values(), "another tensor of the model")
 
 
 def find_overlap(written, tensors, owner):
@@ -48,11 +46,6 @@ def find_overlap(written, tensors, owner):
 def has_memory(value):
     """Whether a value is a tensor that has elements in a storage."""
     return isinstance(value, torch.Tensor) and value.layout is torch.strided and value.numel() > 0
-
-
-def share_memory(a, b):
-    """Whether two values are tensors in the same storage. Tensors without memory, and other objects, do not."""
-    return has_memory(a) and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
 def has_moved(tensor, before):
