@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 31000
+CORE_LINES = 31300
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -46,18 +46,19 @@ FOLDERS = {
     "src/device/cpu": 410,
     "src/device/far": 1520,
     "src/device/null": 95,
-    "src/device/ref": 1700,
+    "src/device/ref": 1750,
     "src/device/ve": 1070,
     "src/dfp": 5530,
     "src/dnn": 9100,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
-    "src/ir": 5150,
+    "src/ir": 5300,
     "src/jit": 880,
     "src/pass": 1970,
     "src/plan": 2700,
     "src/report": 400,
     "src/run": 5150,
+    "test": 60,
     "test/deploy": 1830,
     "test/fault": 180,
     "test/fuzz": 220,

@@ -58,10 +58,10 @@ static void check_window(struct collector *c, const struct layer *l) {
     }
 }
 
-static void check_plane(struct collector *c, const struct layer *l) {
-    const struct size plane = ir_count(l->in[0], 2, 4);
+static void check_plane(struct collector *c, const struct layer *l, const struct tensor *image) {
+    const struct size plane = ir_count(image, 2, 4);
     require(c, size_sub(size_const(INT32_MAX), plane), 0, l, "too many rows and columns in input",
-            l->in[0]);
+            image);
 }
 
 static void check_random(struct collector *c, const struct layer *l) {
@@ -110,7 +110,8 @@ static void check_layer(struct collector *c, const struct layer *l) {
     bool is_window = ir_is_conv(l) || l->kind == LAYER_max_pool || l->kind == LAYER_avg_pool ||
                      l->kind == LAYER_max_pool_index || l->kind == LAYER_adaptive_avg_pool;
     if (is_window) check_window(c, l);
-    if (l->kind == LAYER_max_pool_index) check_plane(c, l);
+    if (l->kind == LAYER_max_pool_index) check_plane(c, l, l->in[0]);
+    if (l->kind == LAYER_max_pool_grad) check_plane(c, l, l->out[0]);
     if (l->kind == LAYER_random) check_random(c, l);
     if (l->kind == LAYER_conv_weight) check_gradient(c, l);
     if (l->kind == LAYER_slice) check_slice(c, l);

@@ -127,6 +127,47 @@ struct expr *define_max_pool_index(struct define *d) {
     return checked ? keep_inside(d, found, top, first) : found;
 }
 
+/* The gradient of max_pool adds up, for a point of the image, what the windows give it that have taken it. Of the windows that begin at
+ * or before the point along an axis, these are among the last `count`. */
+static struct size count_covering(const struct attr *a, int axis) {
+    return size_const(ceil_div((a->kernel[axis] - 1) * a->dilation[axis] + 1, a->stride[axis]));
+}
+
+/* The window that begins `count - 1 - var` windows before the last one. */
+static const struct index *covering_window(struct define *d, int axis, int var, struct size count) {
+    const struct attr *a = &d->layer->attr;
+    const struct index *last =
+        index_div(d->arena, PLUS(VAR(2 + axis), NUMBER(a->pad[axis])), size_const(a->stride[axis]));
+    return PLUS(last, PLUS(VAR(var), NUMBER(1 - size_value(count))));
+}
+
+/* Can some of these windows not exist, at the borders of the image? */
+static bool lacks_windows(const struct define *d, int axis, struct size count) {
+    const struct attr *a = &d->layer->attr;
+    const struct size x = d->layer->out[0]->dim[2 + axis], y = d->layer->in[0]->dim[2 + axis];
+    if (!size_is_const(x) || a->pad[axis] / a->stride[axis] < size_value(count) - 1) return true;
+    return (size_value(x) - 1 + a->pad[axis]) / a->stride[axis] >= size_value(y);
+}
+
+/* The windows come in rising order, so that the sums round as those of a loop over the windows. */
+struct expr *define_max_pool_grad(struct define *d) {
+    const struct size columns = d->layer->out[0]->dim[3],
+                      count[] = {count_covering(&d->layer->attr, 0),
+                                 count_covering(&d->layer->attr, 1)};
+    d->type = d->layer->in[0]->dtype;
+    struct expr *sum = reduce_window(d, COMBINE_ADD, count[0], count[1]);
+    const struct index **index = define_point(d, 4);
+    bool checked = false;
+    for (int i = 0; i < 2; i++) {
+        index[2 + i] = covering_window(d, i, sum->first_var + i, count[i]);
+        checked = checked || lacks_windows(d, i, count[i]);
+    }
+    struct expr *taken = define_load(d, 1, index, checked, -1),
+                *here = position(d, PLUS(TIMES(VAR(2), columns), VAR(3)));
+    sum->arg[0] = SELECT(BINARY(EQUAL, taken, here), define_load(d, 0, index, checked, 0), C(0));
+    return sum;
+}
+
 /* The number of taps that an average is divided by: those inside the input, or inside the padded input if padding counts.
  * Taps beyond the padding, which ceil mode allows, never count, as in PyTorch. */
 static struct expr *count_along(struct define *d, int axis) {

@@ -90,38 +90,51 @@ void grad_gather(struct rule *r) {
 }
 
 /* Where each of the batches begins among the rows of all of them, or with `next` the batch behind it: [batches, 1]. */
-static struct tensor *batch_starts(struct rule *r, struct size batches, bool next) {
-    const struct size rows = DY->dim[r->layer->attr.axis],
-                      dim[] = {size_add(batches, size_const(1)), rows};
+static struct tensor *batch_starts(struct rule *r, struct size batches, struct size rows,
+                                   bool next) {
+    const struct size dim[] = {size_add(batches, size_const(1)), rows};
     struct tensor *at = make_positions(r->m, SOL_I64, 1, 0, size_mul(dim[0], rows));
     at = make_reshape(r->m, at, 2, dim);
     at = make_slice(r->m, at, 1, 0, 1, size_const(1), r->layer->origin);
     return make_slice(r->m, at, 0, next, 1, batches, r->layer->origin);
 }
 
-/* Rows of batches are numbered as those of one table; negative indices count from the next batch on. */
-static void take_from_batches(struct rule *r) {
-    const int axis = (int)r->layer->attr.axis, n = r->layer->in[1]->rank;
+/* Takes from a table whose first `axis` dims are batches the rows that `index` names, each index in its own batch: the shape of X. The
+ * rows of all batches are numbered as those of one table; negative indices count from the next batch on if they wrap. */
+static struct tensor *take_from_batches(struct rule *r, struct tensor *table, struct tensor *index,
+                                        int axis, bool wraps) {
+    const int n = index->rank;
     const struct size batches = ir_count(X, 0, axis), each[] = {batches, ir_count(X, axis, n)};
-    struct size rows[SOL_MAX_RANK] = {size_mul(batches, DY->dim[axis])};
+    struct size rows[SOL_MAX_RANK] = {size_mul(batches, table->dim[axis])};
     for (int d = n; d < X->rank; d++) rows[1 + d - n] = X->dim[d];
-    struct tensor *index = make_reshape(r->m, r->layer->in[1], 2, each);
-    index = make_cast(r->m, index, SOL_I64);
-    struct tensor *start = batch_starts(r, batches, false), *zero = make_scalar(r->m, SOL_I64, 0);
-    if (r->layer->attr.wraps)
-        start = WHERE(BINARY(less, index, zero), batch_starts(r, batches, true), start);
-    struct tensor *in[] = {make_reshape(r->m, DY, 1 + X->rank - n, rows), ADD(index, start)};
+    const struct size per_batch = table->dim[axis];
+    index = make_cast(r->m, make_reshape(r->m, index, 2, each), SOL_I64);
+    struct tensor *start = batch_starts(r, batches, per_batch, false),
+                  *zero = make_scalar(r->m, SOL_I64, 0);
+    if (wraps)
+        start = WHERE(BINARY(less, index, zero), batch_starts(r, batches, per_batch, true), start);
+    struct tensor *in[] = {make_reshape(r->m, table, 1 + X->rank - n, rows), ADD(index, start)};
     struct tensor *dx = make_layer(r->m, LAYER_gather, 2, in, NULL, r->layer->origin);
-    rule_give(r, 0, make_reshape(r->m, dx, X->rank, X->dim));
+    return make_reshape(r->m, dx, X->rank, X->dim);
 }
 
 /* It takes each row of dy back. */
 void grad_scatter_sum(struct rule *r) {
     struct attr attr = ir_default_attr();
     struct tensor *in[] = {DY, r->layer->in[1]};
+    const int axis = (int)r->layer->attr.axis;
     attr.wraps = r->layer->attr.wraps;
-    if (r->layer->attr.axis) take_from_batches(r);
+    if (axis) rule_give(r, 0, take_from_batches(r, DY, in[1], axis, attr.wraps));
     else rule_give(r, 0, make_layer(r->m, LAYER_gather, 2, in, &attr, r->layer->origin));
+}
+
+/* Each window takes back the value of its point. A window without one, of index -1, takes nothing. */
+void grad_max_pool_grad(struct rule *r) {
+    struct tensor *index = r->layer->in[1], *none = make_scalar(r->m, SOL_I32, 0);
+    const struct size planes[] = {DY->dim[0], DY->dim[1], ir_count(DY, 2, 4)};
+    struct tensor *taken = take_from_batches(r, make_reshape(r->m, DY, 3, planes),
+                                             BINARY(maximum, index, none), 2, false);
+    rule_give(r, 0, WHERE(BINARY(less, index, none), NUM(0), taken));
 }
 
 /* ---- Resampling, as a product with a matrix ---- */

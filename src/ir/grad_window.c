@@ -7,6 +7,8 @@
  */
 #include "ir/rule.h"
 
+#include <string.h>
+
 /* start, start + step, .. as numbers of dy's type, along axis `axis` of the last two. */
 static struct tensor *line(struct rule *r, int axis, double start, double step, struct size n) {
     struct tensor *at = make_positions(r->m, DY->dtype, 2, axis, n);
@@ -100,18 +102,17 @@ void grad_adaptive_avg_pool(struct rule *r) {
     else give_uneven(r);
 }
 
-/* The places of the maxima are found again, in the input's planes, and dy is added there, unless the window's result is the limit. */
+/* The positions of the maxima are found again, and dy is added there, unless the window's result is the limit. */
 void grad_max_pool(struct rule *r) {
-    struct attr window = r->layer->attr, rows = ir_default_attr();
+    struct attr window = r->layer->attr;
     struct tensor *dy = DY;
     if (window.min != -(double)INFINITY)
         dy = WHERE(BINARY(less_equal, Y, NUM(window.min)), NUM(0), DY);
     window.min = -(double)INFINITY;
-    rows.axis = 2;
-    rows.n_shape = 1;
-    rows.shape[0] = ir_count(X, 2, 4);
-    struct tensor *in[] = {
-        dy, make_layer(r->m, LAYER_max_pool_index, 1, &X, &window, r->layer->origin)};
-    struct tensor *dx = make_layer(r->m, LAYER_scatter_sum, 2, in, &rows, r->layer->origin);
-    rule_give(r, 0, make_reshape(r->m, dx, 4, X->dim));
+    struct tensor *index = make_layer(r->m, LAYER_max_pool_index, 1, &X, &window, r->layer->origin);
+    window.n_shape = 4;
+    memcpy(window.shape, X->dim, sizeof *X->dim * 4);
+    rule_give(r, 0,
+              make_layer(r->m, LAYER_max_pool_grad, 2, (struct tensor *[]){dy, index}, &window,
+                         r->layer->origin));
 }

@@ -381,6 +381,25 @@ enum sol_status infer_pool_index(struct layer *l) {
     return SOL_OK;
 }
 
+/* dy and the positions have the shape that the pool makes of `shape`, which is the result's. */
+enum sol_status infer_pool_grad(struct layer *l) {
+    struct tensor x = describe_shape(&l->attr), y = {0};
+    struct layer pool = *l;
+    for (int d = 0; d < x.rank; d++) TRY(ir_check_symbols(l->model, x.dim[d]));
+    x.dtype = l->in[0]->dtype;
+    pool.kind = LAYER_max_pool_index;
+    pool.n_in = 1;
+    pool.in = (struct tensor *[]){&x};
+    pool.out = (struct tensor *[]){&y};
+    TRY(infer_pool_index(&pool));
+    for (int i = 0; i < 2; i++)
+        if (!ir_same_shape(&y, l->in[i], -1))
+            return fail(SOL_EINVAL, "windows over %s give %s, but input %d is %s", SHAPE_TEXT(&x),
+                        SHAPE_TEXT(&y), i, SHAPE_TEXT(l->in[i]));
+    infer_set_shape(l->out[0], &x);
+    return SOL_OK;
+}
+
 /* The attribute `kernel` is the output's size; windows follow from it and may differ in size (define_window.c). */
 enum sol_status infer_adaptive(struct layer *l) {
     TRY(check_window(l));

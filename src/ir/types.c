@@ -105,6 +105,12 @@ enum sol_status types_scatter_sum(struct layer *l) {
     return types_gather(l);
 }
 
+enum sol_status types_pool_grad(struct layer *l) {
+    if (l->in[1]->dtype != SOL_I32)
+        return fail(SOL_EUNSUPPORTED, "input 1 is %s; it must be i32", type_of(l, 1));
+    return types_scatter_sum(l);
+}
+
 enum sol_status types_random_bits(struct layer *l) {
     for (int i = 0; i < l->n_in; i++)
         if (l->in[i]->dtype != SOL_I32)

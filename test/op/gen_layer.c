@@ -175,31 +175,59 @@ static void make_along(struct gen *g, const char *kind, const char *attributes) 
 
 /* ---- Windows and reductions ---- */
 
+struct pool {
+    int64_t dim[4];
+    int x;
+    char text[160];
+};
+
 /* Rows shorter and longer than a vector, so that there are windows at both edges, and vectors without any. */
-static void make_pool(struct gen *g, const char *kind, const char *attributes) {
+static void choose_pool(struct gen *g, const char *kind, struct pool *pool) {
     static const int counts[] = {1, 3, 16, 17}, heights[] = {1, 2, 3, 5, 7, 13},
                      widths[] = {1, 2, 3, 5, 7, 13, 16, 17, 20, 33, 70};
     struct random *r = g->random;
-    char text[160];
     const int64_t dim[] = {random_one_in(r, 6) ? 2 : g->batch, RANDOM_PICK(r, counts),
                            RANDOM_PICK(r, heights), RANDOM_PICK(r, widths)};
     const bool dilates = !strncmp(kind, "max", 3) && random_one_in(r, 4);
-    int x = gen_leaf(g, false, 4, dim, -1, 1), most = 5;
+    memcpy(pool->dim, dim, sizeof dim);
+    pool->x = gen_leaf(g, false, 4, dim, -1, 1);
     if (!strcmp(kind, "max_pool_index") && random_one_in(r, 2))
-        x = gen_add(g, "sign", 1, &x, ""); /* most windows have several largest values */
-    int kh = random_int(r, 1, (int)min_i64(most, dim[2])),
-        kw = random_int(r, 1, (int)min_i64(most, dim[3]));
+        pool->x =
+            gen_add(g, "sign", 1, &pool->x, ""); /* most windows have several largest values */
+    int kh = random_int(r, 1, (int)min_i64(5, dim[2])),
+        kw = random_int(r, 1, (int)min_i64(5, dim[3]));
     int ph = random_int(r, 0, kh / 2), pw = random_int(r, 0, kw / 2);
     int dh = dilates && 2 * kh <= dim[2] ? 2 : 1, dw = dilates && 2 * kw <= dim[3] ? 2 : 1;
-    int used =
-        snprintf(text, sizeof text, "kernel=[%d,%d] stride=[%d,%d] pad=[%d,%d,%d,%d] ceil=%s", kh,
-                 kw, random_int(r, 1, 3), random_int(r, 1, 3), ph, pw, ph, pw,
-                 random_one_in(r, 2) ? "true" : "false");
-    const char *more = random_one_in(r, 2) ? attributes : "";
+    int used = snprintf(pool->text, sizeof pool->text,
+                        "kernel=[%d,%d] stride=[%d,%d] pad=[%d,%d,%d,%d] ceil=%s", kh, kw,
+                        random_int(r, 1, 3), random_int(r, 1, 3), ph, pw, ph, pw,
+                        random_one_in(r, 2) ? "true" : "false");
     if (dilates)
-        used += snprintf(text + used, sizeof text - (size_t)used, " dilation=[%d,%d]", dh, dw);
-    snprintf(text + used, sizeof text - (size_t)used, " %s", more);
-    gen_output(g, gen_add(g, kind, 1, &x, text));
+        snprintf(pool->text + used, sizeof pool->text - (size_t)used, " dilation=[%d,%d]", dh, dw);
+}
+
+static void make_pool(struct gen *g, const char *kind, const char *attributes) {
+    struct pool pool;
+    char text[200];
+    choose_pool(g, kind, &pool);
+    snprintf(text, sizeof text, "%s %s", pool.text, random_one_in(g->random, 2) ? attributes : "");
+    gen_output(g, gen_add(g, kind, 1, &pool.x, text));
+}
+
+/* dy is an input, or has the positions' layout. */
+static void make_pool_grad(struct gen *g, const char *kind, const char *attributes) {
+    char text[256], batch[24];
+    struct pool pool;
+    (void)attributes;
+    choose_pool(g, "max_pool_index", &pool);
+    const int index = gen_add(g, "max_pool_index", 1, &pool.x, pool.text);
+    int in[2] = {random_one_in(g->random, 2) ? gen_leaf(g, false, 4, g->value[index].dim, -1, 1)
+                                             : gen_add(g, "max_pool", 1, &pool.x, pool.text),
+                 index};
+    snprintf(text, sizeof text, "%s shape=[%s,%d,%d,%d]", pool.text,
+             gen_dim_text(pool.dim[0], batch), (int)pool.dim[1], (int)pool.dim[2],
+             (int)pool.dim[3]);
+    gen_output(g, gen_add(g, kind, 2, in, text));
 }
 
 static void make_adaptive(struct gen *g, const char *kind, const char *attributes) {
@@ -347,6 +375,7 @@ static const struct {
     {"resample", gen_resample_case, ""},
     {"max_pool", make_pool, "min=0.0"},
     {"max_pool_index", make_pool, ""},
+    {"max_pool_grad", make_pool_grad, ""},
     {"avg_pool", make_pool, "count_pad=true"},
     {"adaptive_avg_pool", make_adaptive, ""},
     {"sum", make_reduce, ""},
@@ -383,6 +412,7 @@ static bool allows(enum layer_kind kind, enum sol_dtype type) {
                   *in[5] = {&of_type, &of_type, &of_type, &of_type, &of_type};
     struct layer layer = {.kind = kind, .n_in = layer_infos[kind].min_in, .in = in, .out = list};
     if (kind == LAYER_where) in[0] = &truth;
+    if (kind == LAYER_max_pool_grad) index.dtype = SOL_I32, in[1] = &index;
     if (kind == LAYER_gather || kind == LAYER_scatter_sum || kind == LAYER_resample) in[1] = &index;
     return !layer_infos[kind].types(&layer);
 }

@@ -222,6 +222,13 @@ static const char *write_every_layer(void) {
     n = add_recurrent_grads(&text, n);
     text_add(&text, "  %%%d = gather %%0 %%2 axis=2\n", n++);
     text_add(&text, "  %%%d = gather %%0 %%2 wraps=false\n", n++);
+    text_add(
+        &text,
+        "  %%%d = param i32[4,2,4,2] \"\"\n  %%%d = param f32[4,2,4,2] \"\"\n"
+        "  %%%d = max_pool_grad %%%d %%%d kernel=[3,2] stride=[2,1] dilation=[2,1] pad=[1,1,1,0] "
+        "shape=[4,2,8,2] ceil=true\n",
+        n, n + 1, n + 2, n + 1, n);
+    n += 3;
     text_add(&text,
              "  %%%d = param i32[] \"\"\n"
              "  %%%d = scatter_sum %%0 %%%d shape=[$1+3] wraps=false\n",

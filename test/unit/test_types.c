@@ -120,6 +120,7 @@ static const struct row {
     {"T[3] i32[3] i32[3]", "where", B, "i32", "the condition is ?; it must be bool"},
     {"T[1,1,3,3]", "max_pool", NUMBERS},
     {"T[1,1,3,3]", "max_pool_index", F | I, "i32", "it must be a float or an integer"},
+    {"T[1,1,3,3] i32[1,1,3,3]", "max_pool_grad shape=[1,1,3,3]", NUMBERS},
     {"T[1,1,3,3]", "avg_pool", FLOATS},
     {"T[1,1,3,3]", "adaptive_avg_pool", FLOATS},
     {"T[3]", "sum", NUMBERS},

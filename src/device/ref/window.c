@@ -71,6 +71,30 @@ static void index_window(const struct layer_call *c, int64_t i, const struct sha
     ref_set_whole(c, i, best);
 }
 
+/* Adds up dy of the windows that have taken this point of the image: of the last ones that begin at or before it (docs/ir.md). */
+static void take_back(const struct layer_call *c, int64_t i, const struct shape *ys, int64_t plane,
+                      int64_t row, int64_t col) {
+    const struct attr *a = c->attr;
+    int64_t last[2] = {(row + a->pad[0]) / a->stride[0], (col + a->pad[1]) / a->stride[1]},
+            first[2];
+    for (int k = 0; k < 2; k++) {
+        const int64_t reach = (a->kernel[k] - 1) * a->dilation[k] + 1;
+        first[k] = max_i64(last[k] + 1 - ceil_div(reach, a->stride[k]), 0);
+        last[k] = min_i64(last[k], ys->dim[2 + k] - 1);
+    }
+    double sum = 0;
+    int64_t whole = 0;
+    for (int64_t p = first[0]; p <= last[0]; p++)
+        for (int64_t q = first[1]; q <= last[1]; q++) {
+            const int64_t at = plane + p * ys->dim[3] + q;
+            if (ref_whole(c, 1, at) != row * c->shape.dim[3] + col) continue;
+            if (c->is_real) sum += ref_real(c, 0, at);
+            else whole = REF_WRAP(whole, +, ref_whole(c, 0, at));
+        }
+    if (c->is_real) ref_set_real(c, i, sum);
+    else ref_set_whole(c, i, whole);
+}
+
 static double sum_window(const struct layer_call *c, int64_t plane, int64_t width,
                          struct window win) {
     double sum = 0;
@@ -110,6 +134,8 @@ static void adaptive_window(const struct layer_call *c, int64_t i, const struct 
 void ref_eval_max_pool(const struct layer_call *c) { eval_windows(c, max_window); }
 
 void ref_eval_max_pool_index(const struct layer_call *c) { eval_windows(c, index_window); }
+
+void ref_eval_max_pool_grad(const struct layer_call *c) { eval_windows(c, take_back); }
 
 void ref_eval_avg_pool(const struct layer_call *c) { eval_windows(c, average_window); }
 
