@@ -65,7 +65,7 @@ def modules_of(fast, x):
 # ---- Results ----
 
 
-def test_example():
+def test_example(keep_objects):
     run = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     differences = re.findall(r"^  (\S.*?) +(\d\S*e\S+)$", run.stdout, re.M)
@@ -293,7 +293,7 @@ def load(folder, kind):
 
 
 @pytest.mark.parametrize("kind", DEPLOYED)
-def test_deploy(kind, scale, tmp_path):
+def test_deploy(kind, scale, tmp_path, keep_objects):
     """Two layers of the same name, with other code, and one that is called twice."""
     if kind == "source" and not sol.devices().get("x86", (False,))[0]:
         pytest.skip("another processor")
@@ -323,7 +323,7 @@ def test_deploy(kind, scale, tmp_path):
         assert torch.allclose(y.nan_to_num(7), model(x).nan_to_num(7), atol=1e-5)
 
 
-def test_deploy_error(tmp_path):
+def test_deploy_error(tmp_path, keep_objects):
     """A failing function of a library: the message has the layer and its shapes."""
     text = (
         HEAD
