@@ -40,10 +40,10 @@ _Thread_local long mem_fail_at;
 
 static bool fails_now(void) { return mem_fail_at > 0 && --mem_fail_at == 0; }
 
-/* A hint only. It must come before the first access, which chooses the size of a page. */
-static void advise_huge(void *memory, size_t size) {
-    const uintptr_t begin = (uintptr_t)memory, end = (begin + size) & ~(PAGE - 1);
-    madvise(memory, end - begin, MADV_HUGEPAGE);
+void mem_advise_huge(void *memory, size_t size) {
+    const uintptr_t begin = ((uintptr_t)memory + PAGE - 1) & ~(PAGE - 1),
+                    end = ((uintptr_t)memory + size) & ~(PAGE - 1);
+    if (begin < end) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
 void *mem_alloc(size_t size, size_t alignment) {
@@ -55,7 +55,7 @@ void *mem_alloc(size_t size, size_t alignment) {
     if (alignment <= _Alignof(max_align_t)) return calloc(1, size);
     void *memory;
     if (posix_memalign(&memory, alignment, size)) return NULL;
-    if (alignment >= PAGE && size >= LEAST_HUGE) advise_huge(memory, size);
+    if (alignment >= PAGE && size >= LEAST_HUGE) mem_advise_huge(memory, size);
     return memset(memory, 0, size);
 }
 
