@@ -27,9 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
-LONGEST = (
-    "torch (pytest)"  # takes as long as all others together, so that it starts first, beside them
-)
+LONGEST = "torch (pytest)"  # takes as long as all others together, so it starts first, beside them
 LAST_LINES = 30  # of a program that failed, printed again at the end: a log may be cut to its end
 
 

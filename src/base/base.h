@@ -95,9 +95,9 @@ char *arena_printf(struct arena *arena, const char *format, ...)
  * set mem_fail_at to n, and the n-th call from then on fails (0: none). */
 void *mem_alloc(size_t size, size_t alignment); /* zeroed; alignment a power of two >= 16 */
 void *mem_realloc(void *memory, size_t size);   /* for memory of mem_realloc only; not zeroed */
-/* Asks for huge pages in the whole pages of this memory: a hint, which must come before their first access. */
+void mem_free(void *memory);                    /* for both; NULL is fine */
+/* Asks for huge pages in the whole pages of any memory: a hint, which must come before their first access. */
 void mem_advise_huge(void *memory, size_t size);
-void mem_free(void *memory); /* for both; NULL is fine */
 extern _Thread_local long mem_fail_at;
 
 /* A growing array in an arena: struct { int n, cap; T *at; } */

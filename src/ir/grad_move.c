@@ -104,10 +104,10 @@ static struct tensor *batch_starts(struct rule *r, struct size batches, struct s
 static struct tensor *take_from_batches(struct rule *r, struct tensor *table, struct tensor *index,
                                         int axis, bool wraps) {
     const int n = index->rank;
-    const struct size batches = ir_count(X, 0, axis), each[] = {batches, ir_count(X, axis, n)};
-    struct size rows[SOL_MAX_RANK] = {size_mul(batches, table->dim[axis])};
+    const struct size per_batch = table->dim[axis], batches = ir_count(X, 0, axis),
+                      each[] = {batches, ir_count(X, axis, n)};
+    struct size rows[SOL_MAX_RANK] = {size_mul(batches, per_batch)};
     for (int d = n; d < X->rank; d++) rows[1 + d - n] = X->dim[d];
-    const struct size per_batch = table->dim[axis];
     index = make_cast(r->m, make_reshape(r->m, index, 2, each), SOL_I64);
     struct tensor *start = batch_starts(r, batches, per_batch, false),
                   *zero = make_scalar(r->m, SOL_I64, 0);

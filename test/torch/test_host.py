@@ -527,5 +527,5 @@ def run_graphs(begin, end, at_once):
 
 
 def test_random_graphs():
-    n_sol, n_partial = run_graphs(0, 100, 8)
-    assert n_sol >= 8 and n_partial >= 8, (n_sol, n_partial)
+    n_sol, n_partial = run_graphs(0, 200, 8)
+    assert n_sol >= 16 and n_partial >= 16, (n_sol, n_partial)
