@@ -4,9 +4,11 @@
 
 A step sets the gradients to None, and runs forward and backward in train mode (dropout in eval mode), for a random gradient of the
 output. SOL packs the parameters in each of them, as after an optimizer's step; with --sgd, a step of SGD with momentum follows.
---memory sets sol.config["training::memory"]. Peers are eager, channels_last (eager, with model and images in that memory format) and inductor (torch.compile), separated by commas.
-Columns: milliseconds of a step (median), then each peer's time over SOL's (above 1, SOL is faster), the best peer's, its smallest
-and largest ratio of one round of turns, and the seconds of SOL's first step, which compiles. Each network has a process of its own.
+--memory sets sol.config["training::memory"]. Peers are eager, channels_last (eager, with model and images in that memory format)
+and inductor (torch.compile), separated by commas.
+Columns: milliseconds of a step (median), then each peer's time over SOL's (above 1, SOL is faster; -: it cannot run this network),
+the best peer's, its smallest and largest ratio of one round of turns, and the seconds of SOL's first step, which compiles. Each
+network has a process of its own.
 """
 
 import argparse
@@ -79,7 +81,8 @@ def print_row(row, peers):
         return
     ms = row["ms"]
     cells = f"{ms['sol']:10.1f}"
-    cells += "".join(f"{ms[peer] / ms['sol'] if peer in ms else 0:14.2f}" for peer in peers)
+    ratios = [f"{ms[peer] / ms['sol']:.2f}" if peer in ms else "-" for peer in peers]
+    cells += "".join(f"{ratio:>14s}" for ratio in ratios)
     low, high = row["spread"]
     reasons = "; ".join(row["fallbacks"])
     print(

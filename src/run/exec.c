@@ -180,9 +180,22 @@ static void end_call(struct call *call, const struct sol_program *program) {
     program_give_back((struct sol_program *)(uintptr_t)program, call->binding, call->workspace);
 }
 
+/* glibc's malloc takes memory of at least so many bytes from the system and gives it back when it is freed. So such an output is fresh:
+ * page faults are a large part of the time to write it: of a gradient of 268 MB 43 of 107 ms, without huge pages. */
+#define FRESH ((size_t)32 << 20)
+
+static void advise_outputs(const struct call *call, const struct request *r) {
+    for (int i = 0; i < r->program->n_outputs && r->outputs; i++) {
+        if (!r->outputs[i] || !request_has_port(&r->program->output[i], r->phase)) continue;
+        const size_t bytes = program_port_size(r->program, true, i, call->binding->symbol);
+        if (bytes >= FRESH) mem_advise_huge(r->outputs[i], bytes);
+    }
+}
+
 enum sol_status exec_run(const struct request *r, double *seconds) {
     struct call call;
     TRY(begin_call(&call, r));
+    advise_outputs(&call, r);
     enum sol_status status = run_list(&call, 0, seconds);
     end_call(&call, r->program);
     return status;

@@ -177,16 +177,6 @@ enum sol_status far_load(struct sol_program *p) {
     return status;
 }
 
-/* ---- Sizes ---- */
-
-size_t far_port_size(const struct sol_program *p, bool is_output, int i, const int64_t *symbols) {
-    const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
-    const struct size *dim = is_output ? p->output_dim[i] : p->input_dim[i];
-    size_t size = (size_t)size_element(port->dtype);
-    for (int d = 0; d < port->rank; d++) size *= (size_t)size_eval(&dim[d], symbols);
-    return size;
-}
-
 /* ---- Attaching ---- */
 
 static void free_saved(const struct sol_program *p, const void *saved) {

@@ -103,9 +103,6 @@ void far_attach(struct sol_program *program, const struct target *target, int nu
                 int n_constants, int n_kernels, struct far_kernel *kernel);
 /* Opens the program's device and loads its code, unless that has been done. */
 enum sol_status far_load(struct sol_program *program);
-/* Bytes of an input or output for these values of all symbols. */
-size_t far_port_size(const struct sol_program *program, bool is_output, int i,
-                     const int64_t *symbols);
 
 /* Adds a copy of the program to the queue, and counts it. is_call: of a call; else of weights or constants. */
 enum sol_status far_copy(const struct sol_program *program, struct sol_queue *queue,

@@ -168,7 +168,7 @@ static void place_port(const struct request *r, struct staged *s, const int64_t 
     const struct sol_port *port = is_output ? &r->program->output[i] : &r->program->input[i];
     const bool used = request_has_port(port, r->phase) &&
                       (is_output ? (const void *)r->outputs[i] : r->inputs[i]);
-    const size_t size = used ? far_port_size(r->program, is_output, i, symbol) : 0;
+    const size_t size = used ? program_port_size(r->program, is_output, i, symbol) : 0;
     (is_output ? s->output : s->input)[i] = s->size;
     (is_output ? s->output_size : s->input_size)[i] = size;
     s->size += (size_t)round_up((int64_t)size, 64);

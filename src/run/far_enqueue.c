@@ -28,7 +28,7 @@ static enum sol_status check_port(const struct far_call *c, bool is_output, int 
     const struct sol_port *port = is_output ? &c->program->output[i] : &c->program->input[i];
     if (!request_has_port(port, c->binding->phase)) return SOL_OK;
     return check_memory(c, is_output ? "output " : "input ", port->name, at,
-                        far_port_size(c->program, is_output, i, c->binding->symbol));
+                        program_port_size(c->program, is_output, i, c->binding->symbol));
 }
 
 static enum sol_status check_addresses(const struct far_call *c) {

@@ -73,6 +73,15 @@ enum sol_status sol_program_output_shape(const struct sol_program *program, int 
     return SOL_OK;
 }
 
+size_t program_port_size(const struct sol_program *p, bool is_output, int i,
+                         const int64_t *symbols) {
+    const struct sol_port *port = is_output ? &p->output[i] : &p->input[i];
+    const struct size *dim = is_output ? p->output_dim[i] : p->input_dim[i];
+    size_t size = (size_t)size_element(port->dtype);
+    for (int d = 0; d < port->rank; d++) size *= (size_t)size_eval(&dim[d], symbols);
+    return size;
+}
+
 enum sol_status program_place_saved(const struct sol_program *program, const int64_t *symbols,
                                     int64_t *offset, int64_t *out) {
     *out = 0;

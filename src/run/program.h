@@ -228,6 +228,9 @@ struct sol_program *program_new(void);
  * offset[i]: in bytes, a multiple of 64. Returns the bytes of all. */
 size_t memory_place(int n, const int64_t *size, const int *first, const int *last, size_t *offset);
 
+/* program.c: bytes of an input or output for these values of all symbols. */
+size_t program_port_size(const struct sol_program *program, bool is_output, int i,
+                         const int64_t *symbols);
 /* program.c: fills in the offsets of the saved slots for these values of all symbols of a call (NULL: only counts). Slots are
  * aligned to 64 bytes. *out: the bytes of all. EINVAL if they are too many. */
 enum sol_status program_place_saved(const struct sol_program *program, const int64_t *symbols,

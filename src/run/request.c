@@ -77,33 +77,9 @@ enum sol_status request_check(const struct request *r) {
 
 /* ---- Runs ---- */
 
-/* glibc's malloc takes memory of at least so many bytes from the system and gives it back when it is freed. So such an output is fresh:
- * page faults are a large part of the time to write it: of a gradient of 268 MB 43 of 107 ms, without huge pages. */
-#define FRESH ((double)((size_t)32 << 20))
-
-static double output_bytes(const struct request *r, const struct sol_port *port) {
-    double bytes = (double)size_element(port->dtype);
-    for (int d = 0; d < port->rank; d++) {
-        const int64_t dim = port->dim[d];
-        if (dim == INT64_MIN) return 0; /* a formula */
-        bytes *= (double)(dim < 0 ? r->symbols[-1 - dim] : dim);
-    }
-    return bytes;
-}
-
-static void advise_outputs(const struct request *r) {
-    for (int i = 0; i < r->program->n_outputs && r->outputs; i++) {
-        const struct sol_port *port = &r->program->output[i];
-        if (!r->outputs[i] || !request_has_port(port, r->phase)) continue;
-        const double bytes = output_bytes(r, port);
-        if (bytes >= FRESH) mem_advise_huge(r->outputs[i], (size_t)bytes);
-    }
-}
-
 static enum sol_status run_steps(const struct request *r, double *seconds) {
     const struct runner *runner = r->program->runner;
     TRY(request_check(r));
-    advise_outputs(r);
     return runner ? runner->run(r, seconds) : exec_run(r, seconds);
 }
 

@@ -6,15 +6,16 @@ import time
 BLOCKS = 6
 PAUSE_S = 0.05  # seconds before a block, in which other engines' threads stop spinning
 WARM_UP = 2  # untimed calls before each block, as the caches hold other engines' data
+LONG_S = 0.5  # a call that takes longer is long: what it loses to cold caches does not count
 
 
 def time_block(run, seconds):
     """Returns the times of the calls of one block, in seconds.
 
-    A block takes at least `seconds`, and has at least 5 calls, or 2 if a call takes over 0.5 s.
+    A block takes at least `seconds`, and has at least 5 calls, or 2 of long ones.
     """
     times, end = [], time.perf_counter() + seconds
-    while len(times) < (2 if times and times[-1] > 0.5 else 5) or time.perf_counter() < end:
+    while len(times) < (2 if times and times[-1] > LONG_S else 5) or time.perf_counter() < end:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
@@ -25,7 +26,7 @@ def take_turns(engines, seconds=2.0, progress=None):
     """Returns {name: [a list of call times in seconds per block]}.
 
     `engines`: {name: function}. `seconds`: per engine, for all blocks. `progress(name, turn)`: called before each block.
-    Each engine has at least 30 calls, or 12 if a call takes over 0.5 s.
+    Each engine has at least 30 calls, or 12 of long ones.
     """
     for run in engines.values():
         warm_up(run)
@@ -41,8 +42,12 @@ def take_turns(engines, seconds=2.0, progress=None):
 
 
 def warm_up(run):
+    """Runs untimed calls: WARM_UP, or one long one."""
     for _ in range(WARM_UP):
+        start = time.perf_counter()
         run()
+        if time.perf_counter() - start > LONG_S:
+            break
 
 
 # ---- Statistics ----

@@ -1,0 +1,92 @@
+"""Which kernels take the time of a training step, and how near to the machine's limits they are.
+
+    train_shares.py [NETWORK...] [--batch 16] [--side 0] [--threads N] [--memory M] [--json FILE]
+
+The limit of a kernel is the larger of its multiplications at the measured peak and its bytes, each input and output once, at the
+measured bandwidth of memory. Winograd's kernels count the multiplications that their algorithm needs. A row per kind of kernel:
+its part of the step's time, its part of the step's limit, and limit / time. The row "between" is the time of a call that is
+in no kernel: PyTorch's, and allocation. Each network has a process of its own.
+"""
+
+import argparse
+import collections
+
+import training
+
+from sol.bench import process
+
+RUNS = 3
+FAR = 1 << 28  # bytes: more than caches hold
+# Multiplications of direct convolution / those of the algorithm: for F(m, r), (m * r)^2 / (m + r - 1)^2.
+GAINS = {"winograd4": 4.0, "winograd2": 2.25, "winograd_weight": 4.0}
+
+
+def find_limit(step, peak, bandwidth):
+    """Seconds that a profile's step needs at least."""
+    flops = step.flops / GAINS.get(step.implementation, 1.0)
+    return max(flops / peak, step.bytes / bandwidth)
+
+
+def run_network(args, name):
+    """In the child: profiles one network. Returns its row."""
+    import sol.pytorch as sol
+    from sol import _core
+
+    net, x = training.build(args, name)
+    fast = sol.optimize(net.model, x)
+    fast(x).sum().backward()
+    found = sol.profile(fast, x, runs=RUNS)
+    bandwidth = _core.measure_bandwidth(FAR)
+    seconds, limits = collections.Counter(), collections.Counter()
+    for step in found.steps:
+        key = ("backward " if step.is_backward else "") + (step.implementation or step.module)
+        seconds[key] += step.seconds
+        limits[key] += find_limit(step, found.peak, bandwidth)
+    between = max(0.0, found.call_s - found.seconds)
+    kinds = [(key, s, limits[key]) for key, s in seconds.most_common()]
+    rates = {"peak_gflops": found.peak * 1e-9, "bandwidth_gbs": bandwidth * 1e-9}
+    return {"step_s": found.call_s, "kinds": [*kinds, ("between", between, 0.0)], **rates}
+
+
+def print_row(name, row):
+    if "kinds" not in row:
+        print(f"{name}: FAILED: {row.get('error', '')}", flush=True)
+        return
+    step, limit = row["step_s"], max(1e-12, sum(kind[2] for kind in row["kinds"]))
+    print(
+        f"{name}: {step * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms = {limit / step:.0%}"
+        f" ({row['peak_gflops']:.0f} GF/s, {row['bandwidth_gbs']:.1f} GB/s)"
+    )
+    for key, seconds, least in row["kinds"]:
+        rate = least / max(seconds, 1e-12)
+        print(f"    {key:32s}{seconds / step:8.1%}{least / limit:8.1%}{rate:8.0%}")
+    print(flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    training.add_arguments(parser, batch=16, side=0)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    args = parse()
+    if args.one:
+        training.report(run_network, args, args.one)
+        return
+    import networks
+
+    print(f"{f'batch {args.batch}':36s}{'time':>8s}{'limit':>8s}{'rate':>8s}")
+    rows = {}
+    for name in args.network or networks.NAMES:
+        command = [__file__, "--one", name, *training.pass_on(args)]
+        rows[name] = process.run_child(command, args.timeout)
+        print_row(name, rows[name])
+        process.write_rows(args.json, rows)
+
+
+if __name__ == "__main__":
+    main()
