@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
-LONGEST = "torch (pytest)"  # takes as long as all others together, so it starts first, beside them
+# They start first: torch takes as long as all others together, and under sanitizers the other two do.
+LONGEST = ("torch (pytest)", "op/test_op", "op/test_joint")
 LAST_LINES = 30  # of a program that failed, printed again at the end: a log may be cut to its end
 
 
@@ -182,7 +183,8 @@ def main():
     work = list(programs(build, groups, args.only_c, args.runner))
     jobs = max(1, min(args.jobs, len(work)))
     if jobs > 1:
-        work.sort(key=lambda item: item[0] != LONGEST)
+        first = {name: i for i, name in enumerate(LONGEST)}
+        work.sort(key=lambda item: first.get(item[0], len(first)))
     total, failed = run_all(work, test_environment(build, args.runner), args.timeout, jobs)
     for name, last in failed.items():
         print(f"== the last lines of {name}, which failed")
