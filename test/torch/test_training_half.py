@@ -358,11 +358,12 @@ def test_losses(name):
 
 
 def test_recurrent_layers():
-    """PyTorch trains them, and the reason says so."""
+    """PyTorch trains them, and the reason says so. Its oneDNN has no LSTM in bfloat16 for AVX2."""
     torch.manual_seed(0)
     module, x = Recurrent(), torch.randn(3, 5, WIDTH)
     fast = optimize(module, x)
-    got, expected = (step(f, x, torch.bfloat16) for f in (fast, module))
+    with torch.backends.mkldnn.flags(enabled=False):
+        got, expected = (step(f, x, torch.bfloat16) for f in (fast, module))
     assert all(torch.equal(a, b) for a, b in zip(got[1], expected[1]))
     assert sol.fallbacks(fast) == {"lstm under torch.autocast": 1}
     step(fast, x)
