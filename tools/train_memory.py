@@ -8,7 +8,6 @@ counts, such as SOL's packed weights and idle memory. "step" is the peak of the 
 which in SOL compiles. --memory sets sol.config["training::memory"]. The last lines are geometric means.
 """
 
-import argparse
 import statistics
 from pathlib import Path
 
@@ -73,33 +72,18 @@ def print_row(name, row):
     print(f"{name:20s}{cells}  {'; '.join(own['fallbacks'])}", flush=True)
 
 
-def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    training.add_arguments(parser, batch=16, side=0)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
 def main():
-    args = parse()
+    args = training.parse(__doc__, batch=16, side=0)
     if args.one:
         training.report(run_network, args, *args.one.split(","))
         return
-    import networks
-
     titles = "".join(
         f"{f'{engine}, {key}':>10s}" if engine != "ratio" else f"{'ratio':>8s}"
         for key in ("step", "all")
         for engine in ("eager", "sol", "ratio")
     )
     print(f"{f'MiB, batch {args.batch}':20s}{titles}")
-    rows = {}
-    for name in args.network or networks.NAMES:
-        rows[name] = measure(args, name)
-        print_row(name, rows[name])
-        process.write_rows(args.json, rows)
+    rows = training.run_networks(args, measure, print_row)
     for key in ("step", "all"):
         ratios = [
             row["sol"][key] / row["eager"][key]

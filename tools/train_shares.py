@@ -8,12 +8,12 @@ its part of the step's time, its part of the step's limit, and limit / time. The
 in no kernel: PyTorch's, and allocation. Each network has a process of its own.
 """
 
-import argparse
 import collections
 
 import training
 
 from sol.bench import process
+from sol.times import UNSEEN_S
 
 RUNS = 3
 FAR = 1 << 28  # bytes: more than caches hold
@@ -39,7 +39,7 @@ def run_network(args, name):
     bandwidth = _core.measure_bandwidth(FAR)
     seconds, limits = collections.Counter(), collections.Counter()
     for step in found.steps:
-        key = ("backward " if step.is_backward else "") + (step.implementation or step.module)
+        key = ("backward " if step.is_backward else "") + step.implementation
         seconds[key] += step.seconds
         limits[key] += find_limit(step, found.peak, bandwidth)
     between = max(0.0, found.call_s - found.seconds)
@@ -48,44 +48,33 @@ def run_network(args, name):
     return {"step_s": found.call_s, "kinds": [*kinds, ("between", between, 0.0)], **rates}
 
 
+def measure(args, name):
+    """Returns the row of one network."""
+    return process.run_child([__file__, "--one", name, *training.pass_on(args)], args.timeout)
+
+
 def print_row(name, row):
     if "kinds" not in row:
         print(f"{name}: FAILED: {row.get('error', '')}", flush=True)
         return
-    step, limit = row["step_s"], max(1e-12, sum(kind[2] for kind in row["kinds"]))
+    step, limit = row["step_s"], max(UNSEEN_S, sum(kind[2] for kind in row["kinds"]))
     print(
         f"{name}: {step * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms = {limit / step:.0%}"
         f" ({row['peak_gflops']:.0f} GF/s, {row['bandwidth_gbs']:.1f} GB/s)"
     )
     for key, seconds, least in row["kinds"]:
-        rate = least / max(seconds, 1e-12)
+        rate = least / max(seconds, UNSEEN_S)
         print(f"    {key:32s}{seconds / step:8.1%}{least / limit:8.1%}{rate:8.0%}")
     print(flush=True)
 
 
-def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    training.add_arguments(parser, batch=16, side=0)
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
 def main():
-    args = parse()
+    args = training.parse(__doc__, batch=16, side=0)
     if args.one:
         training.report(run_network, args, args.one)
         return
-    import networks
-
     print(f"{f'batch {args.batch}':36s}{'time':>8s}{'limit':>8s}{'rate':>8s}")
-    rows = {}
-    for name in args.network or networks.NAMES:
-        command = [__file__, "--one", name, *training.pass_on(args)]
-        rows[name] = process.run_child(command, args.timeout)
-        print_row(name, rows[name])
-        process.write_rows(args.json, rows)
+    training.run_networks(args, measure, print_row)
 
 
 if __name__ == "__main__":

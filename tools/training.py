@@ -1,5 +1,6 @@
 """What the tools that measure training steps share: their options, and the network in the child."""
 
+import argparse
 import sys
 import traceback
 from pathlib import Path
@@ -19,6 +20,28 @@ def add_arguments(parser, batch, side):
     parser.add_argument("--memory", type=float, help="0 to 1; default: SOL's own")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds for one process")
     parser.add_argument("--json", type=Path)
+
+
+def parse(doc, batch, side):
+    """Returns the arguments of a tool that has no options of its own."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser, batch, side)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_networks(args, measure, print_row):
+    """Measures and prints one network after the other. Returns {name: row}, which is also written to --json."""
+    import networks
+
+    rows = {}
+    for name in args.network or networks.NAMES:
+        rows[name] = measure(args, name)
+        print_row(name, rows[name])
+        process.write_rows(args.json, rows)
+    return rows
 
 
 def pass_on(args):
