@@ -144,11 +144,12 @@ fmt: $(VENV)/lint ## format all C and Python sources
 # others, which are compiled from the same source, ASan checks by calls.
 LONG_LOOPS = -g0 -fno-sanitize=undefined --param asan-instrumentation-with-call-threshold=0
 SANITIZED = $(MAKE) ctest WERROR=-Werror OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=$(1)" VARIANT="$(LONG_LOOPS)" BUILD=build/$(2)
+# With + make hands its jobs on, as it does not see $(MAKE) inside of SANITIZED.
 asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors
-	@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
+	+@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
 	@SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}" $(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
 tsan: ## C tests under ThreadSanitizer
-	@$(call SANITIZED,thread,tsan)
+	+@$(call SANITIZED,thread,tsan)
 	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
