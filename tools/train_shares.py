@@ -2,8 +2,8 @@
 
     train_shares.py [NETWORK...] [--batch 16] [--side 0] [--threads N] [--memory M] [--json FILE]
 
-The limit of a kernel is the larger of its multiplications at the measured peak and its bytes, each input and output once, at the
-measured bandwidth of memory. Winograd's kernels count the multiplications that their algorithm needs. A row per kind of kernel:
+The limit of a kernel is the time of its multiplications at the measured peak, plus that of its bytes, each input and output once, at
+the measured bandwidth of memory. Winograd's kernels count the multiplications that their algorithm needs. A row per kind of kernel:
 its part of the step's time, its part of the step's limit, and limit / time. The row "between" is the time of a call that is
 in no kernel: PyTorch's, and allocation. Each network has a process of its own.
 """
@@ -22,9 +22,9 @@ GAINS = {"winograd4": 4.0, "winograd2": 2.25, "winograd_weight": 4.0}
 
 
 def find_limit(step, peak, bandwidth):
-    """Seconds that a profile's step needs at least."""
+    """Seconds of a profile's step at the rates of the machine."""
     flops = step.flops / GAINS.get(step.implementation, 1.0)
-    return max(flops / peak, step.bytes / bandwidth)
+    return flops / peak + step.bytes / bandwidth
 
 
 def run_network(args, name):
