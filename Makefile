@@ -148,9 +148,11 @@ SANITIZED = $(MAKE) ctest WERROR=-Werror OPT="-O1 -g -fno-omit-frame-pointer -fs
 asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors
 	+@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
 	@SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}" $(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
+# Tests fork, and kernels of far devices synchronise by OpenMP, which ThreadSanitizer does not see in the C compiler's own libraries.
+TSAN = die_after_fork=0:ignore_noninstrumented_modules=1:suppressions=$(CURDIR)/test/tsan.txt
 tsan: ## C tests under ThreadSanitizer
 	+@$(call SANITIZED,thread,tsan)
-	@$(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
+	@TSAN_OPTIONS=$(TSAN) $(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
 # Fuzzing of the parsers. The corpus and the inputs that fail stay in build/fuzz.

@@ -168,6 +168,27 @@ static struct tensor *drop_repetition(struct model *m, const struct layer *l) {
     return l->out[0];
 }
 
+/*
+ * The gradient by the input x of a max_pool, with 0 where x <= limit, as behind a relu: the result of a window is the value at its
+ * position, so dy can be 0 where the result is <= limit. dy is smaller than x, which the backward call does not read.
+ */
+static struct tensor *mask_windows(struct model *m, const struct layer *l) {
+    const struct layer *mask = l->in[0]->producer, *grad = l->in[2]->producer;
+    struct tensor *x = mask->n_in ? mask->in[0] : NULL, *zero = l->in[1];
+    if (mask->kind != LAYER_less_equal || mask->in[1]->producer->kind != LAYER_scalar ||
+        zero->producer->kind != LAYER_scalar || zero->producer->attr.value != 0 ||
+        grad->kind != LAYER_max_pool_grad || pass_single_reader(m, l->in[2]) != l)
+        return l->out[0];
+    const struct layer *index = grad->in[1]->producer;
+    if (index->kind != LAYER_max_pool_index || index->in[0] != x) return l->out[0];
+    struct tensor *y = make_layer(m, LAYER_max_pool, 1, &x, &index->attr, grad->origin);
+    struct tensor *below = make_binary(m, LAYER_less_equal, y, mask->in[1], mask->origin);
+    struct tensor *in[] = {below, zero, grad->in[0]};
+    struct tensor *dy = make_layer(m, LAYER_where, 3, in, &l->attr, l->origin);
+    return make_layer(m, LAYER_max_pool_grad, 2, (struct tensor *[]){dy, index->out[0]},
+                      &grad->attr, grad->origin);
+}
+
 static const struct pass_rule rules[] = {
     {LAYER_reshape, merge_reshape},
     {LAYER_stop, drop_stop},
@@ -179,6 +200,7 @@ static const struct pass_rule rules[] = {
     {LAYER_slice, drop_slice},
     {LAYER_place, drop_slice},
     {LAYER_relu, drop_relu},
+    {LAYER_where, mask_windows},
     {LAYER_matmul, simplify_product},
     {LAYER_linear, unpack_linear},
     {LAYER_mul, drop_neutral},

@@ -230,6 +230,45 @@
     {"simplify",
      V "%1 = param f32[8] \"w\"\n%2 = expand %1 shape=[$0,8]\n%3 = add %0 %2\noutput %3 \"y\"\n",
      NULL},
+    /* The mask of a relu before a max_pool is that of the pool's results. Not if it is a mask of something else, or another number. */
+    {"simplify",
+     X "%1 = input f32[$0,8,3,3] \"g\"\n"
+       "%2 = relu %0\n"
+       "%3 = scalar\n"
+       "%4 = less_equal %2 %3\n"
+       "%5 = max_pool_index %2 kernel=[2,2] stride=[2,2]\n"
+       "%6 = max_pool_grad %1 %5 kernel=[2,2] stride=[2,2] shape=[$0,8,6,6]\n"
+       "%7 = where %4 %3 %6\n"
+       "output %7 \"y\"\n",
+     X "%1 = input f32[$0,8,3,3] \"g\"\n"
+       "%2 = relu %0\n"
+       "%3 = max_pool %2 kernel=[2,2] stride=[2,2]\n"
+       "%4 = scalar\n"
+       "%5 = less_equal %3 %4\n"
+       "%6 = where %5 %4 %1\n"
+       "%7 = max_pool_index %2 kernel=[2,2] stride=[2,2]\n"
+       "%8 = max_pool_grad %6 %7 kernel=[2,2] stride=[2,2] shape=[$0,8,6,6]\n"
+       "output %8 \"y\"\n"},
+    {"simplify",
+     X "%1 = input f32[$0,8,3,3] \"g\"\n"
+       "%2 = scalar\n"
+       "%3 = less_equal %0 %2\n"
+       "%4 = relu %0\n"
+       "%5 = max_pool_index %4 kernel=[2,2] stride=[2,2]\n"
+       "%6 = max_pool_grad %1 %5 kernel=[2,2] stride=[2,2] shape=[$0,8,6,6]\n"
+       "%7 = where %3 %2 %6\n"
+       "output %7 \"y\"\n",
+     NULL},
+    {"simplify",
+     X "%1 = input f32[$0,8,3,3] \"g\"\n"
+       "%2 = relu %0\n"
+       "%3 = scalar value=1.0\n"
+       "%4 = less_equal %2 %3\n"
+       "%5 = max_pool_index %2 kernel=[2,2] stride=[2,2]\n"
+       "%6 = max_pool_grad %1 %5 kernel=[2,2] stride=[2,2] shape=[$0,8,6,6]\n"
+       "%7 = where %4 %3 %6\n"
+       "output %7 \"y\"\n",
+     NULL},
     {"simplify", V "%1 = param f32[8,4] \"w\"\n%2 = matmul %0 %1\noutput %2 \"y\"\n",
      V "%1 = param f32[8,4] \"w\"\n%2 = permute %1 axes=[1,0]\n%3 = linear %0 %2\n"
        "output %3 \"y\"\n"},
