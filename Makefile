@@ -52,6 +52,7 @@ $(BUILD)/libsol.a: $(OBJECTS)
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -c -o $@ $<
+$(BUILD)/src/dnn/winograd_pack.o: CFLAGS += -O3
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
 $(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/compile.o: src/device/ve/entry.h src/device/ve/pieces.h
@@ -143,16 +144,18 @@ fmt: $(VENV)/lint ## format all C and Python sources
 # The compiler needs minutes for inline checks of long unrolled loops. So UBSan checks only the generic variant of kernels; in the
 # others, which are compiled from the same source, ASan checks by calls.
 LONG_LOOPS = -g0 -fno-sanitize=undefined --param asan-instrumentation-with-call-threshold=0
+# Generated kernels are those of `make test`.
+KEPT = SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}"
 SANITIZED = $(MAKE) ctest WERROR=-Werror OPT="-O1 -g -fno-omit-frame-pointer -fsanitize=$(1)" VARIANT="$(LONG_LOOPS)" BUILD=build/$(2)
 # With + make hands its jobs on, as it does not see $(MAKE) inside of SANITIZED.
 asan: ## C tests under AddressSanitizer and UndefinedBehaviorSanitizer, warnings are errors
 	+@$(call SANITIZED,address$(comma)undefined -fno-sanitize-recover=undefined,asan)
-	@SOL_CACHE_DIR="$${SOL_CACHE_DIR:-$(CURDIR)/build/cache}" $(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
+	@$(KEPT) $(PYTHON) tools/run_tests.py --build build/asan --only-c $(T)
 # Tests fork, and kernels of far devices synchronise by OpenMP, which ThreadSanitizer does not see in the C compiler's own libraries.
 TSAN = die_after_fork=0:ignore_noninstrumented_modules=1:suppressions=$(CURDIR)/test/tsan.txt
 tsan: ## C tests under ThreadSanitizer
 	+@$(call SANITIZED,thread,tsan)
-	@TSAN_OPTIONS=$(TSAN) $(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
+	@$(KEPT) TSAN_OPTIONS=$(TSAN) $(PYTHON) tools/run_tests.py --build build/tsan --only-c $(T)
 comma = ,
 
 # Fuzzing of the parsers. The corpus and the inputs that fail stay in build/fuzz.

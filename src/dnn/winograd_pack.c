@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Kernels that are transformed together; floats of a row, at most. */
-enum { KERNELS = 8, MAX_WIDTH = 32 };
+/* Kernels that are transformed together; floats of a channel at a point, at most; channels whose points are written together. */
+enum { KERNELS = 32, MAX_WIDTH = 32, CHANNELS = 8 };
 
 /*
  * The row of G for point p is (1, p, p^2) / M'(p), and (0, 0, 1) for inf, with M of winograd_kernel.c (to_points4). A^T there
@@ -45,8 +45,8 @@ static void make_g(int64_t out, double g[6][3]) {
     target static void name(int in, double g[6][3], bool turned, const float *const *weight,      \
                             float *u, int64_t width) {                                            \
         double half[6][3][KERNELS], w[9][KERNELS];                                                \
-        for (int t = 0; t < 9; t++)                                                               \
-            for (int k = 0; k < KERNELS; k++) w[t][k] = (double)weight[k][turned ? 8 - t : t];    \
+        for (int k = 0; k < KERNELS; k++)                                                         \
+            for (int t = 0; t < 9; t++) w[turned ? 8 - t : t][k] = (double)weight[k][t];          \
         for (int i = 0; i < in; i++)                                                              \
             for (int s = 0; s < 3; s++)                                                           \
                 for (int k = 0; k < KERNELS; k++)                                                 \
@@ -91,22 +91,22 @@ static const float *find_kernel(const struct dnn_problem *p, const float *weight
     return weight + (p->turned ? from * p->k_model + to : to * p->c_model + from) * 9;
 }
 
-/* Transforms the kernels between stored channel c and the outputs of a pair. Their points are `step` floats apart: so whole rows are
- * copied there. */
-static void pack_channel(const struct dnn_plan *plan, transform_kernels *transform_some,
-                         double g[6][3], const float *weight, int64_t c, int64_t pair, float *to,
-                         int64_t step) {
+/* Transforms the kernels between `n` stored channels, the first of which is c, and the outputs of a pair. A point of them is a row, which
+ * is written at once: rows are `step` floats apart, often a power of two, so that few lines of each fit into the caches. */
+static void pack_channels(const struct dnn_plan *plan, transform_kernels *transform_some,
+                          double g[6][3], const float *weight, int64_t c, int64_t n, int64_t pair,
+                          float *to, int64_t step) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t width = 2 * p->lanes;
-    float u[36 * MAX_WIDTH];
-    for (int64_t j = 0; j < width; j += KERNELS) {
+    const int64_t width = 2 * p->lanes, row = n * width;
+    float u[36 * CHANNELS * MAX_WIDTH];
+    for (int64_t j = 0; j < row; j += KERNELS) {
         const float *kernel[KERNELS];
         for (int64_t i = 0; i < KERNELS; i++)
-            kernel[i] = find_kernel(p, weight, c, pair * width + j + i);
-        transform_some((int)plan->param[WINOGRAD_OUT] + 2, g, p->turned, kernel, u + j, width);
+            kernel[i] = find_kernel(p, weight, c + (j + i) / width, pair * width + (j + i) % width);
+        transform_some((int)plan->param[WINOGRAD_OUT] + 2, g, p->turned, kernel, u + j, row);
     }
     for (int64_t i = 0; i < winograd_points(plan); i++)
-        memcpy(to + i * step, u + i * width, (size_t)width * sizeof *u);
+        memcpy(to + i * step, u + i * row, (size_t)row * sizeof *u);
 }
 
 /* Pack task: (k pair, c block), the last one fastest. */
@@ -114,12 +114,13 @@ void dnn_winograd_pack(const struct dnn_plan *plan, const float *weight, float *
                        int64_t task) {
     const struct dnn_problem *problem = &plan->problem;
     const int64_t lanes = problem->lanes, c_blocks = problem->c / lanes;
-    const int64_t step = (int64_t)problem->c * 2 * lanes;
+    const int64_t step = (int64_t)problem->c * 2 * lanes, n = min_i64(lanes, CHANNELS);
     const int64_t pair = task / c_blocks, c_begin = task % c_blocks * lanes;
     transform_kernels *const transform_some = find_transform();
     double g[6][3];
     make_g(plan->param[WINOGRAD_OUT], g);
     float *u = packed + pair * winograd_points(plan) * step + c_begin * 2 * lanes;
-    for (int64_t i = 0; i < lanes; i++)
-        pack_channel(plan, transform_some, g, weight, c_begin + i, pair, u + i * 2 * lanes, step);
+    for (int64_t i = 0; i < lanes; i += n)
+        pack_channels(plan, transform_some, g, weight, c_begin + i, n, pair, u + i * 2 * lanes,
+                      step);
 }
