@@ -11,7 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Kernels that are transformed together; floats of a channel at a point, at most; channels whose points are written together. */
+/*
+ *   KERNELS    kernels that are transformed together: so many that vectors are loaded long after their floats were stored one by
+ *              one, as a processor waits for such stores. min(lanes, CHANNELS) channels of 2 * lanes kernels are a multiple of it
+ *   MAX_WIDTH  floats of a channel at a point, at most
+ *   CHANNELS   channels whose points are written together, at most
+ */
 enum { KERNELS = 32, MAX_WIDTH = 32, CHANNELS = 8 };
 
 /*

@@ -174,12 +174,13 @@ static struct tensor *drop_repetition(struct model *m, const struct layer *l) {
  */
 static struct tensor *mask_windows(struct model *m, const struct layer *l) {
     const struct layer *mask = l->in[0]->producer, *grad = l->in[2]->producer;
-    struct tensor *x = mask->n_in ? mask->in[0] : NULL, *zero = l->in[1];
+    struct tensor *zero = l->in[1];
     if (mask->kind != LAYER_less_equal || mask->in[1]->producer->kind != LAYER_scalar ||
         zero->producer->kind != LAYER_scalar || zero->producer->attr.value != 0 ||
         grad->kind != LAYER_max_pool_grad || pass_single_reader(m, l->in[2]) != l)
         return l->out[0];
     const struct layer *index = grad->in[1]->producer;
+    struct tensor *x = mask->in[0];
     if (index->kind != LAYER_max_pool_index || index->in[0] != x) return l->out[0];
     struct tensor *y = make_layer(m, LAYER_max_pool, 1, &x, &index->attr, grad->origin);
     struct tensor *below = make_binary(m, LAYER_less_equal, y, mask->in[1], mask->origin);
