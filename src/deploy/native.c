@@ -76,6 +76,7 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
     for (int i = 0; dnn_impls[i]; i++)
         if (uses(d, dnn_impls[i]))
             text_add(text, "extern dnn_run_fn dnn_run_%s_%s;\n", dnn_impls[i]->name, isa);
+    if (uses(d, &dnn_matmul)) text_add(text, "extern dnn_pack_fn dnn_pack_matmul_%s;\n", isa);
     if (has_recurrent(d)) text_add(text, "extern dnn_recurrent_fn dnn_recurrent_%s;\n", isa);
     if (has_attention(d)) text_add(text, "extern dnn_attention_fn dnn_attention_%s;\n", isa);
     text_add(text, "static const struct dnn_kernels kernels = {.values = %d, .step = %d",
@@ -83,6 +84,7 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
     for (int i = 0; dnn_impls[i]; i++)
         if (uses(d, dnn_impls[i]))
             text_add(text, ", .%s = dnn_run_%s_%s", dnn_impls[i]->name, dnn_impls[i]->name, isa);
+    if (uses(d, &dnn_matmul)) text_add(text, ", .pack_matmul = dnn_pack_matmul_%s", isa);
     if (has_recurrent(d)) text_add(text, ", .recurrent = dnn_recurrent_%s", isa);
     if (has_attention(d)) text_add(text, ", .attention = dnn_attention_%s", isa);
     text_add(text,

@@ -135,6 +135,9 @@ struct dnn_plan {
 /* Computes tasks [begin, end) of n_tasks. `scratch`: plan->scratch_size bytes for this thread alone, uninitialized. */
 typedef void dnn_run_fn(const struct dnn_plan *plan, const struct dnn_call *call, void *scratch,
                         int64_t begin, int64_t end);
+/* Writes part `task` < n_pack_tasks of the packed weight. `weight` has elements of w_type. */
+typedef void dnn_pack_fn(const struct dnn_plan *plan, const float *weight, float *packed,
+                         int64_t task);
 
 struct dnn_impl {
     const char *name; /* "direct", "winograd4", ... */
@@ -142,8 +145,7 @@ struct dnn_impl {
     const char *(*refuse)(const struct dnn_problem *problem);
     /* In: impl, problem, kernels of an accepted problem. Fills in the other fields. */
     void (*plan)(struct dnn_plan *plan);
-    /* Writes part `task` < n_pack_tasks of the packed weight. `weight` has elements of w_type. NULL if the weight is read in place. */
-    void (*pack)(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task);
+    dnn_pack_fn *pack; /* NULL if the weight is read in place */
     int64_t (*n_tasks)(const struct dnn_plan *plan, int64_t batch);
     dnn_run_fn *run;
     /* With partial results: computes part `part` < n_parts of y from them, and may change them. Else NULL. */

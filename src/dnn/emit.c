@@ -14,15 +14,17 @@
 
 /*
  * A weight that is trained is packed right before each use, into memory of the call: it changes after each step, so it is packed as
- * often as it would be once per version, and packed weights of other layers take no memory meanwhile.
+ * often as it would be once per version, and packed weights of other layers take no memory meanwhile. So is b of a matmul.
  */
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
                                  const struct dnn_plan *plan, struct buffer_ref *packed) {
-    const struct tensor *w = cluster->dnn->anchor->in[1];
-    const enum phase phase = w->is_trained ? cluster->phase : phase_of_packing(cluster->phase);
+    const bool is_matmul = cluster->dnn->anchor->kind == LAYER_matmul;
+    const struct tensor *w = is_matmul ? cluster->dnn->w : cluster->dnn->anchor->in[1];
+    const bool each_call = w->is_trained || is_matmul;
+    const enum phase phase = each_call ? cluster->phase : phase_of_packing(cluster->phase);
     const struct size size = size_const((int64_t)plan->packed_size);
-    *packed = w->is_trained ? build_temporary(b, size, "packed weight")
-                            : build_packed(b, (int64_t)plan->packed_size, "packed weight");
+    *packed = each_call ? build_temporary(b, size, "packed weight")
+                        : build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
     struct step step = {.kind = &step_dnn_pack,
                         .data = plan,

@@ -62,6 +62,7 @@ struct dnn_kernels {
 #define DNN_MEMBER(file, name) dnn_run_fn *name;
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER
+    dnn_pack_fn *pack_matmul;
     dnn_finish_fn *finish;
     dnn_recurrent_fn *recurrent;
     dnn_recurrent_gates_fn *recurrent_gates;

@@ -30,6 +30,12 @@ static void set_parts(struct dnn_plan *plan) {
     plan->param[PRODUCT_PANELS] = count_panels(&plan->problem);
 }
 
+static size_t packed_size(const struct dnn_plan *plan) {
+    const struct dnn_problem *p = &plan->problem;
+    const int64_t inputs = round_up(p->c, plan->kernels->step);
+    return (size_t)(inputs * count_panels(p) * 2 * p->lanes) * sizeof(float);
+}
+
 /* ---- Division of a linear layer ---- */
 
 /*
@@ -86,9 +92,7 @@ static void make_plan(struct dnn_plan *plan) {
     const double bytes_per_s = fmin(threads * core_bytes_per_s, memory_bytes_per_s);
     const double rate = efficiency * dnn_flops_per_s(plan->kernels) * threads;
     set_parts(plan);
-    plan->packed_size =
-        (size_t)(round_up(p->c, plan->kernels->step) * count_panels(p) * 2 * p->lanes) *
-        sizeof(float);
+    plan->packed_size = packed_size(plan);
     plan->n_pack_tasks = count_panels(p);
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
     plan->cost = fmax((double)plan->packed_size / bytes_per_s, 2 * rows * p->c * p->k / rate);
@@ -176,6 +180,14 @@ struct product_matrices product_count(const struct dnn_plan *plan, int64_t batch
     return of;
 }
 
+/*
+ * Is b packed once, before the product? The tasks of a product of many rows would pack it several times, and their rows and panels of b
+ * would have to fit L2 together. A packed b must not depend on sizes that a call decides.
+ */
+static bool packs_once(const struct dnn_problem *p) {
+    return !p->open && !p->matrix[DNN_DIMS] && p->batch_hint >= PRODUCT_MANY;
+}
+
 static const char *refuse_matmul(const struct dnn_problem *p) {
     return p->kind != DNN_MATMUL ? "not a matmul" : NULL;
 }
@@ -187,13 +199,20 @@ static void plan_matmul(struct dnn_plan *plan) {
     set_parts(plan);
     const int64_t panels = min_i64(count_panels(p), PRODUCT_MAX_PACKED / width);
     const int64_t packed = panels * round_up(depth, plan->kernels->step) * width;
-    plan->packed_size = 0;
-    plan->scratch_size = (size_t)(PRODUCT_MAX_ROWS * PRODUCT_STRIDE + packed) * sizeof(float);
+    plan->packed_size = packs_once(p) ? packed_size(plan) : 0;
+    plan->n_pack_tasks = packs_once(p) ? count_panels(p) : 0;
+    plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
+    if (!packs_once(p)) plan->scratch_size += (size_t)packed * sizeof(float);
     plan->cost = products / (efficiency * dnn_flops_per_s(plan->kernels) * p->threads);
 }
 
 static int64_t n_matmul_tasks(const struct dnn_plan *plan, int64_t batch) {
-    return batch && plan->problem.k ? product_count(plan, batch).tasks : 0;
+    if (!batch || !plan->problem.k) return 0;
+    return plan->packed_size ? n_tasks(plan, batch) : product_count(plan, batch).tasks;
+}
+
+static void pack_matmul(const struct dnn_plan *plan, const float *b, float *packed, int64_t task) {
+    plan->kernels->pack_matmul(plan, b, packed, task);
 }
 
 DNN_RUN(matmul)
@@ -201,5 +220,6 @@ DNN_RUN(matmul)
 const struct dnn_impl dnn_matmul = {.name = "matmul",
                                     .refuse = refuse_matmul,
                                     .plan = plan_matmul,
+                                    .pack = pack_matmul,
                                     .n_tasks = n_matmul_tasks,
                                     .run = run_matmul};

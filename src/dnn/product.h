@@ -13,7 +13,8 @@
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
  *     tile  -> up to `values` rows x one panel: the sums of a part stay in registers. y holds them between parts.
  *
- * A task of a matmul packs its panels of b for each part, and then computes all of its rows, a block of them at a time.
+ * b of one product of many rows is packed before, as a weight. Otherwise a task of a matmul packs its panels of b for each part, and then
+ * computes all of its rows, a block of them at a time.
  *
  * The order of a sum depends on the number of inputs alone: not on rows, tiles, tasks or threads.
  */
@@ -37,6 +38,7 @@ enum product_param {
 #define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
 #define PRODUCT_FEW 3           /* rows of a tile without prefetches */
 #define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
+#define PRODUCT_MANY 512        /* rows of a matmul for which b is packed once */
 #define PRODUCT_NARROW 8        /* panels of a task that reads short rows in place */
 
 /* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */

@@ -14,6 +14,8 @@
 #include "dnn/simd.h"
 
 #define LINE 16 /* floats of a cache line */
+/* A loop's iteration multiplies GROUP * STEP inputs: where STEP is 1, additions to pointers took 10% of the time of one input. */
+#define GROUP (STEP > 1 ? 1 : 4)
 #define CEIL_5(n) (((n) + 4) / 5)
 /* The compiler knows nothing about the integer variable x from here on. */
 #define HIDE(x) __asm__("" : "+r"(x))
@@ -34,9 +36,8 @@ struct tile {
     int64_t x_stride;   /* of x's rows */
     int64_t depth;      /* inputs */
     int64_t panel;      /* floats from one panel to the next */
-    const float *ahead; /* weights that are prefetched, STEP inputs at a time: the lines ... */
-    int64_t more;       /* ... there and this many floats behind */
-    int64_t advance;    /* floats that `ahead` advances at a time */
+    const float *ahead; /* weights that are prefetched, as many as half the inputs'; NULL: none */
+    int64_t more;       /* so many floats behind these it prefetches as many again; 0: none */
     int64_t outputs;    /* of y from the tile's first one on */
     float *y;
     const float *bias, *residual; /* NULL: none */
@@ -129,6 +130,12 @@ INLINE void fetch_row(int vectors, const float *y) {
     for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
 }
 
+/* Half the weights of a group, of one panel. */
+INLINE void fetch_weights(const float *from) {
+    UNROLL
+    for (int i = 0; i < GROUP * STEP * LANES; i += LINE) __builtin_prefetch(from + i, 0, 2);
+}
+
 /* Every fifth row of x has a pointer; the rows behind it are 1, 2, 3 and 4 strides away, which a load's address can have. */
 struct rows {
     const char *row[CEIL_5(VALUES)];
@@ -147,17 +154,20 @@ INLINE struct rows begin_rows(int rows, const struct tile *tile) {
     return x;
 }
 
-/* Multiplies the next STEP inputs. */
-INLINE void multiply_step(int rows, int vectors, struct rows *x, const float *weights,
-                          vec (*sum)[2]) {
-    const float *at[VALUES];
+/* Multiplies the next n * STEP inputs. */
+INLINE void multiply_steps(int n, int rows, int vectors, struct rows *x, const float *weights,
+                           vec (*sum)[2]) {
     UNROLL
-    for (int r = 0; r < rows; r++)
-        at[r] =
-            (const float *)(x->row[r / 5] + (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
-    simd_multiply_at(STEP, rows, vectors, at, weights, sum);
+    for (int i = 0; i < n * STEP; i += STEP) {
+        const float *at[VALUES];
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            at[r] = i + (const float *)(x->row[r / 5] +
+                                        (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
+        simd_multiply_at(STEP, rows, vectors, at, weights + i * 2 * LANES, sum);
+    }
     UNROLL
-    for (int r = 0; r < rows; r += 5) x->row[r / 5] += STEP * sizeof(float);
+    for (int r = 0; r < rows; r += 5) x->row[r / 5] += n * STEP * sizeof(float);
 }
 
 /* When this is inlined, the number of rows is a constant: `sum` stays in registers. */
@@ -165,23 +175,27 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     struct rows x = begin_rows(rows, tile);
     const float *weights = tile->weights;
     const float *ahead = tile->ahead, *y = tile->y;
-    const int64_t more = tile->more, advance = tile->advance, y_stride = tile->y_stride;
+    const int64_t more = tile->more, y_stride = tile->y_stride;
     int left = rows; /* of y, to be fetched */
+    int64_t c = 0;
     vec sum[VALUES][2];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t c = 0; c < tile->depth; c += STEP, weights += STEP * 2 * LANES) {
-        for (int i = 0; i < STEP * LANES; i += LINE) {
-            __builtin_prefetch(ahead + i, 0, 2);
-            __builtin_prefetch(ahead + i + more, 0, 2);
+    for (; c + GROUP * STEP <= tile->depth; c += GROUP * STEP) {
+        if (ahead) {
+            fetch_weights(ahead);
+            if (more) fetch_weights(ahead + more);
+            ahead += GROUP * STEP * LANES;
         }
-        ahead += advance;
         if (left > 0) {
             fetch_row(vectors, y);
             y += y_stride, left--;
         }
-        multiply_step(rows, vectors, &x, weights, sum);
+        multiply_steps(GROUP, rows, vectors, &x, weights, sum);
+        weights += GROUP * STEP * 2 * LANES;
     }
+    for (; c < tile->depth; c += STEP, weights += STEP * 2 * LANES)
+        multiply_steps(1, rows, vectors, &x, weights, sum);
     if (vectors == 1) {
         vec one[VALUES];
         UNROLL
@@ -275,13 +289,13 @@ static void find_rows(struct task *task, int64_t c, int64_t depth) {
     task->part = task->block, task->part_stride = PRODUCT_STRIDE;
 }
 
-/* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Other tiles prefetch
- * what they load anyway, which costs nothing. */
+/* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Panels that the task has
+ * packed are in L2 already. */
 static inline void set_ahead(const struct task *task, struct tile *tile, int64_t i) {
-    const bool is_alone = task->tile_end - task->tile == 1;
-    tile->more = is_alone ? STEP * LANES : 0;
-    tile->advance = is_alone || i >= 2 ? 2 * STEP * LANES : STEP * LANES;
-    tile->ahead = tile->weights + (i < 2 ? tile->panel + i * (tile->panel / 2) : 0);
+    const int64_t half = tile->panel / 2;
+    const bool is_in_cache = !task->plan->packed_size;
+    tile->more = task->tile_end - task->tile == 1 ? half : 0;
+    tile->ahead = is_in_cache || i >= 2 ? NULL : tile->weights + tile->panel + i * half;
 }
 
 /* Computes all tiles of the task for one panel, or for WIDE(rows) of them. */
@@ -345,11 +359,29 @@ static void set_range(struct task *task, const struct product_division *by, int6
     task->panel_end = dnn_split(panels, part + 1, by->panel_parts);
 }
 
+/* Where a packed weight has its part `part` of a panel. */
+static int64_t find_panel(const struct dnn_plan *plan, int64_t part, int64_t panel) {
+    const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
+    return (c * plan->param[PRODUCT_PANELS] + panel * round_up(depth, STEP)) * 2 * LANES;
+}
+
+/* Computes tasks [begin, end) of a product whose panels are packed. */
+static void run_packed(struct task *task, int64_t begin, int64_t end) {
+    const struct dnn_plan *plan = task->plan;
+    const struct product_division by = product_divide(plan, task->rows);
+    task->tiles = by.tiles;
+    for (int64_t i = begin; i < end; i++) {
+        set_range(task, &by, i);
+        for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++) {
+            run_part(task, part, task->call->packed + find_panel(plan, part, task->panel));
+        }
+        finish_rows(task);
+    }
+}
+
 dnn_run_fn ISA_NAME(dnn_run_product);
 void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_call *call,
                                void *scratch, int64_t begin, int64_t end) {
-    const int64_t width = 2 * LANES, panels = plan->param[PRODUCT_PANELS];
-    const struct product_division by = product_divide(plan, call->batch);
     struct task task = {.plan = plan,
                         .call = call,
                         .x = call->x,
@@ -360,18 +392,8 @@ void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_cal
                         .y_row = call->y_stride,
                         .residual_row = call->residual_stride,
                         .rows = call->batch,
-                        .tiles = by.tiles,
                         .block = scratch};
-    for (int64_t i = begin; i < end; i++) {
-        set_range(&task, &by, i);
-        for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++) {
-            const int64_t c = part * PRODUCT_DEPTH;
-            const int64_t depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
-            run_part(&task, part,
-                     call->packed + (c * panels + task.panel * round_up(depth, STEP)) * width);
-        }
-        finish_rows(&task);
-    }
+    run_packed(&task, begin, end);
 }
 
 /* ---- Matmuls ---- */
@@ -393,19 +415,29 @@ static const float *find_product(struct task *task, const struct product_matrice
     return b;
 }
 
-/* Packs the task's panels of one part of b. */
-static void pack_part(const struct task *task, const float *b, int64_t part, float *to) {
-    const struct dnn_problem *p = &task->plan->problem;
+/* Packs part `part` of a panel of b. Returns the end. */
+static float *pack_panel(const struct dnn_problem *p, const float *b, int64_t part, int64_t panel,
+                         float *to) {
     const int64_t row = p->matrix[DNN_B_ROW], column = p->matrix[DNN_B_COLUMN];
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, p->c - c);
-    for (int64_t panel = task->panel; panel < task->panel_end; panel++) {
-        const int64_t k = panel * 2 * LANES, outputs = min_i64(2 * LANES, p->k - k);
-        product_copy(b + c * row + k * column, row, column, depth, outputs, to, 2 * LANES,
-                     2 * LANES);
-        to += depth * 2 * LANES;
-        for (int64_t i = depth; i % STEP; i++, to += 2 * LANES)
-            memset(to, 0, 2 * LANES * sizeof *to);
-    }
+    const int64_t k = panel * 2 * LANES, outputs = min_i64(2 * LANES, p->k - k);
+    product_copy(b + c * row + k * column, row, column, depth, outputs, to, 2 * LANES, 2 * LANES);
+    to += depth * 2 * LANES;
+    for (int64_t i = depth; i % STEP; i++, to += 2 * LANES) memset(to, 0, 2 * LANES * sizeof *to);
+    return to;
+}
+
+/* Packs the task's panels of one part of b. */
+static void pack_part(const struct task *task, const float *b, int64_t part, float *to) {
+    for (int64_t panel = task->panel; panel < task->panel_end; panel++)
+        to = pack_panel(&task->plan->problem, b, part, panel, to);
+}
+
+dnn_pack_fn ISA_NAME(dnn_pack_matmul);
+void ISA_NAME(dnn_pack_matmul)(const struct dnn_plan *plan, const float *b, float *packed,
+                               int64_t panel) {
+    for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++)
+        pack_panel(&plan->problem, b, part, panel, packed + find_panel(plan, part, panel));
 }
 
 /* Computes the tiles and panels of the task: b is packed once per part, for all rows; x is copied in blocks of rows. */
@@ -427,17 +459,24 @@ dnn_run_fn ISA_NAME(dnn_run_matmul);
 void ISA_NAME(dnn_run_matmul)(const struct dnn_plan *plan, const struct dnn_call *call,
                               void *scratch, int64_t begin, int64_t end) {
     const int64_t *matrix = plan->problem.matrix;
-    const struct product_matrices of = product_count(plan, call->batch);
-    const int64_t in_product = of.by.row_parts * of.by.panel_parts, n = of.n * in_product;
     struct task task = {.plan = plan,
                         .call = call,
+                        .x = call->x,
+                        .residual = call->residual,
+                        .y = call->y,
                         .x_row = matrix[DNN_A_ROW],
                         .x_column = matrix[DNN_A_COLUMN],
                         .y_row = matrix[DNN_Y_ROW],
                         .residual_row = call->residual_stride,
-                        .rows = of.rows,
-                        .tiles = of.by.tiles,
+                        .rows = call->batch,
                         .block = scratch};
+    if (plan->packed_size) {
+        run_packed(&task, begin, end);
+        return;
+    }
+    const struct product_matrices of = product_count(plan, call->batch);
+    const int64_t in_product = of.by.row_parts * of.by.panel_parts, n = of.n * in_product;
+    task.rows = of.rows, task.tiles = of.by.tiles;
     for (int64_t i = dnn_split(n, begin, of.tasks); i < dnn_split(n, end, of.tasks); i++) {
         const float *b = find_product(&task, &of, i / in_product);
         set_range(&task, &of.by, i % in_product);

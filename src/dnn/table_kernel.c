@@ -4,6 +4,7 @@
 
 #define DECLARE(file, name) extern dnn_run_fn ISA_NAME(dnn_run_##name);
 DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
+extern dnn_pack_fn ISA_NAME(dnn_pack_matmul);
 extern dnn_finish_fn ISA_NAME(dnn_finish);
 extern dnn_recurrent_fn ISA_NAME(dnn_recurrent);
 extern dnn_recurrent_gates_fn ISA_NAME(dnn_recurrent_gates);
@@ -15,7 +16,8 @@ extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     .values = VALUES,
     .step = STEP,
-    DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).finish = ISA_NAME(dnn_finish),
+    DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).pack_matmul = ISA_NAME(dnn_pack_matmul),
+    .finish = ISA_NAME(dnn_finish),
     .recurrent = ISA_NAME(dnn_recurrent),
     .recurrent_gates = ISA_NAME(dnn_recurrent_gates),
     .recurrent_grad = ISA_NAME(dnn_recurrent_grad),

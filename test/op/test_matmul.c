@@ -106,7 +106,8 @@ static void make_test(struct random *r, const struct dnn_isa *isa, struct test *
         for (int64_t d = 0; d < t->n_dims; d++) t->products *= t->size[d] = random_int(r, 1, 4);
     } while (t->products * t->m * p->k * p->c > 4000000);
     p->kind = DNN_MATMUL, p->lanes = isa->lanes, p->threads = RANDOM_PICK(r, threads);
-    p->batch_hint = t->products * t->m;
+    p->batch_hint =
+        random_one_in(r, 3) ? 1000 : t->products * t->m; /* many rows: b is packed once */
     p->residual = random_one_in(r, 3), p->act = (enum dnn_act)random_int(r, 0, 2);
     p->act_min = -0.5f, p->act_max = 0.75f;
     t->negated = random_one_in(r, 3);
@@ -128,14 +129,25 @@ static void negate(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_
     for (int64_t i = pixel; i < pixel + n_pixels; i++) y[i] = -y[i];
 }
 
+/* Packs b, if the plan says so, in memory that ends after its last value. */
+static float *pack(const struct dnn_plan *plan, const struct test *t) {
+    float *packed = new_floats((int64_t)(plan->packed_size / sizeof(float)), NAN);
+    CHECK(!plan->packed_size || !t->n_dims);
+    for (int64_t i = 0; i < plan->n_pack_tasks; i++)
+        plan->impl->pack(plan, t->b.at, packed, plan->n_pack_tasks - 1 - i);
+    return packed;
+}
+
 static void run(struct random *r, const struct dnn_isa *isa, struct test *t, bool backwards) {
     struct dnn_plan plan = {.impl = &dnn_matmul, .kernels = isa->kernels, .problem = t->p};
     CHECK(!plan.impl->refuse(&t->p));
     plan.impl->plan(&plan);
     float *scratch = NULL;
     REQUIRE(!posix_memalign((void **)&scratch, 64, plan.scratch_size + 1));
+    float *packed = pack(&plan, t);
     struct dnn_call call = {.x = t->a.at,
-                            .weight = t->b.at,
+                            .packed = packed,
+                            .weight = plan.packed_size ? NULL : t->b.at,
                             .residual = t->p.residual ? t->residual : NULL,
                             .y = t->y.at,
                             .batch = t->products * t->m,
@@ -146,7 +158,7 @@ static void run(struct random *r, const struct dnn_isa *isa, struct test *t, boo
         const int64_t begin = (backwards ? ceil_div(n, step) - 1 - i : i) * step;
         plan.impl->run(&plan, &call, scratch, begin, min_i64(n, begin + step));
     }
-    free(scratch);
+    free(scratch), free(packed);
 }
 
 static double expect(const struct test *t, int64_t product, int64_t i, int64_t k) {
