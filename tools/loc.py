@@ -64,7 +64,7 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4700,
     "test/op": 5640,
-    "test/torch": 11170,
+    "test/torch": 11190,
     "test/unit": 13600,
     "test/veda": 1960,
     "tools": 2830,

@@ -72,10 +72,10 @@ PyObject *wrap_program(struct sol_program *program);
 PyObject *core_open_session(PyObject *module, PyObject *args);
 PyObject *core_read_info(PyObject *module, PyObject *source);
 
-/* `saved`: memory between forward and backward calls; NULL until the first one. */
+/* `saved`: memory between forward and backward calls; `outputs`: of each output (take_output). NULL until the first one. */
 struct program_object {
     PyObject_HEAD struct sol_program *program;
-    struct saved_list *saved;
+    struct saved_list *saved, **outputs;
 };
 
 /* `weights` is NULL during an update, which runs in the process `packer`, and after one that failed. `params`: the addresses of the last update. `keep`: a Python object that owns the
@@ -89,9 +89,13 @@ struct weights_object {
 
 /* The memory that a program's forward calls leave for its backward calls (_saved.c). */
 struct saved_list;
+struct dl_tensor;
 void saved_list_release(struct saved_list *list); /* NULL is fine */
 /* Returns a DLPack capsule of u8[size], or NULL with an exception set. Makes *list if it is NULL. The GIL must be held. */
 PyObject *saved_list_take(struct saved_list **list, struct sol_program *program, size_t size);
+/* The same with the type and the shape of `as`, which must not overflow. */
+PyObject *saved_list_take_typed(struct saved_list **list, struct sol_program *program,
+                                const struct dl_tensor *as);
 
 /* Evaluates a guard. Returns 0: no change, 1: a dict or slot changed, 2: a tensor changed, -1: with an exception set. */
 int guard_changed(PyObject *guard);

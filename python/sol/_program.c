@@ -141,8 +141,12 @@ PyObject *wrap_program(struct sol_program *program) {
 }
 
 static void program_dealloc(PyObject *self) {
-    sol_program_release(program_of(self));
-    saved_list_release(((struct program_object *)self)->saved);
+    struct program_object *p = (struct program_object *)self;
+    for (int i = 0; p->outputs && i < sol_program_n_outputs(p->program); i++)
+        saved_list_release(p->outputs[i]);
+    free(p->outputs);
+    saved_list_release(p->saved);
+    sol_program_release(p->program);
     free_object(self);
 }
 
@@ -301,6 +305,36 @@ static PyObject *program_take_saved(PyObject *self, PyObject *values) {
     if (status) return raise_status(status);
     if (!size) Py_RETURN_NONE;
     return saved_list_take(&((struct program_object *)self)->saved, program_of(self), size);
+}
+
+/* Sets *as to the type of an output and these sizes. False with an exception set. */
+static bool find_output(const struct sol_port *port, const int64_t *dim, Py_ssize_t rank,
+                        struct dl_tensor *as) {
+    *as = (struct dl_tensor){.ndim = (int32_t)rank, .shape = (int64_t *)(uintptr_t)dim};
+    int64_t size = find_dl_type(dtype_names[port->dtype], as) ? as->dtype.bits / 8 : -1;
+    for (Py_ssize_t i = 0; i < rank && size >= 0; i++)
+        if (dim[i] < 0 || __builtin_mul_overflow(size, dim[i], &size)) size = -1;
+    if (size >= 0 && rank == port->rank) return true;
+    PyErr_SetString(PyExc_ValueError, "an output of the program has no such shape");
+    return false;
+}
+
+static PyObject *program_take_output(PyObject *self, PyObject *args) {
+    struct program_object *p = (struct program_object *)self;
+    const int n = sol_program_n_outputs(p->program);
+    PyObject *shape, *capsule = NULL;
+    struct dl_tensor as;
+    Py_ssize_t rank;
+    int i;
+    if (!PyArg_ParseTuple(args, "iO:take_output", &i, &shape)) return NULL;
+    if (i < 0 || i >= n) return PyErr_Format(PyExc_IndexError, "no output %d of %d", i, n);
+    if (!p->outputs && !(p->outputs = calloc((size_t)n, sizeof *p->outputs)))
+        return PyErr_NoMemory();
+    int64_t *dim = get_ints(shape, &rank);
+    if (dim && find_output(sol_program_output(p->program, i), dim, rank, &as))
+        capsule = saved_list_take_typed(&p->outputs[i], p->program, &as);
+    free(dim);
+    return capsule;
 }
 
 /* Returns {implementation: the reason why it refused this step}. */
@@ -519,6 +553,8 @@ static PyMethodDef program_methods[] = {
     {"take_saved", program_take_saved, METH_O,
      "take_saved(symbols) -> a DLPack capsule with memory of saved_size bytes, or None if that is 0. The memory is used again when\n"
      "no tensor has it any more."},
+    {"take_output", program_take_output, METH_VARARGS,
+     "take_output(i, shape) -> a DLPack capsule with memory for output i, which is used again when no tensor has it any more."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "As run -> [(name, module, layers, seconds, flops, bytes, cluster, implementation,\n"
      "{refused: why}, is_backward, choice)], one per step of both calls."},

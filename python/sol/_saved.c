@@ -1,7 +1,8 @@
 /*
- * Saved memory: what a forward call leaves for its backward call (sol_program_forward), as a tensor of the framework.
+ * Saved memory: what a forward call leaves for its backward call (sol_program_forward), as a tensor of the framework. And memory of
+ * large gradients, with a list for each.
  *
- *   saved_list_take: a block of the idle list, or a new one -> DLPack capsule -> a tensor of the framework
+ *   saved_list_take, saved_list_take_typed: a block of the idle list, or a new one -> DLPack capsule -> a tensor of the framework
  *   no tensor uses the memory any more -> release_block -> the idle list
  *
  * A training step that allocated this memory anew would fault in all of its pages. DLPack's release function is called when the
@@ -17,6 +18,7 @@
 #include "_core.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 enum { ALIGNMENT = 64 }; /* of sol_program_forward */
 
@@ -101,17 +103,25 @@ static struct saved_list *new_list(struct sol_program *program) {
 }
 
 PyObject *saved_list_take(struct saved_list **list, struct sol_program *program, size_t size) {
+    struct dl_tensor bytes = {.ndim = 1, .shape = (int64_t[]){(int64_t)size}};
+    find_dl_type("u8", &bytes);
+    return saved_list_take_typed(list, program, &bytes);
+}
+
+PyObject *saved_list_take_typed(struct saved_list **list, struct sol_program *program,
+                                const struct dl_tensor *as) {
+    size_t size = as->dtype.bits / 8;
+    for (int i = 0; i < as->ndim; i++) size *= (size_t)as->shape[i];
     if (!*list && !(*list = new_list(program))) return PyErr_NoMemory();
     struct block *block = take_idle(*list, size);
     if (!block && !(block = new_block(size))) return PyErr_NoMemory();
     atomic_fetch_add(&(*list)->n_refs, 1);
     block->list = *list;
     block->managed = (struct managed){.release = release_block};
+    block->managed.tensor = *as;
     block->managed.tensor.data = block->data;
     block->managed.tensor.device.type = DL_CPU;
-    block->managed.tensor.ndim = 1;
     block->managed.tensor.shape = block->managed.dim;
-    block->managed.dim[0] = (int64_t)size;
-    find_dl_type("u8", &block->managed.tensor);
+    memcpy(block->managed.dim, as->shape, (size_t)as->ndim * sizeof *as->shape);
     return new_dl_capsule(&block->managed);
 }

@@ -451,7 +451,6 @@ def test_mean_of_large_images():
 def test_memory_is_used_again(pair):
     """Losses that are kept do not keep what was saved."""
     _, optimized = pair
-    entry = None
     losses, addresses = [], set()
     for _ in range(20):
         with torch.autograd.graph.saved_tensors_hooks(
@@ -459,7 +458,22 @@ def test_memory_is_used_again(pair):
         ):
             losses.append(optimized(torch.randn(8, 6)).sum())
         losses[-1].backward()
-    assert entry is None and len(addresses) <= 2
+    assert len(addresses) <= 2
+
+
+def test_memory_of_large_gradients():
+    """It is used again, but not while a tensor has it."""
+    eager = nn.Linear(600, 600)
+    optimized = sol.optimize(copy.deepcopy(eager), sol.input([0, 600]))
+    kept, addresses = None, set()
+    for i in range(6):
+        eager.zero_grad(), optimized.zero_grad()
+        assert_step(eager, optimized, torch.randn(3 + i, 600))
+        gradient = optimized.weight.grad
+        addresses.add(gradient.data_ptr())
+        kept = (gradient, gradient.clone()) if i == 2 else kept
+        del gradient
+    assert len(addresses) == 2 and torch.equal(*kept)
 
 
 def test_threads_of_torch(pair):

@@ -9,6 +9,7 @@ packs them again, into the same memory (Packed).
 """
 
 import functools
+from math import prod
 from time import perf_counter
 
 import torch
@@ -22,6 +23,8 @@ from sol.pytorch.training_graph import Gradients
 from sol.pytorch.training_step import Step
 from sol.pytorch.updates import find_fault, find_overlap
 from sol.pytorch.watch import CAN_VIEW
+
+LARGE = 1 << 18  # elements
 
 
 class TrainingPlan(Plan):
@@ -105,7 +108,7 @@ class TrainingPlan(Plan):
             for x, (shape, kind), has in zip(given, types, self.differentiable)
             if has
         ]
-        found = [empty(shape, **kind) for shape, kind in types[self.n_outputs :]]
+        found = [self._take_gradient(i, *types[i]) for i in range(self.n_outputs, len(types))]
         sources = [_address(inputs.get(i)) for i in range(self.n_inputs)]
         results = [_address(outputs.get(i)) for i in range(self.n_outputs)]
         self.program.backward(
@@ -120,6 +123,13 @@ class TrainingPlan(Plan):
             found[slot.output - self.n_outputs] if slot and slot.is_reached(has_gradient) else None
             for slot in self.slots
         ]
+
+    def _take_gradient(self, output, shape, kind):
+        """Returns a tensor for a gradient. Large ones have memory that is used again after they have died: a step would fault in all
+        of its pages, which takes longer than to write them."""
+        if prod(shape) < LARGE:
+            return empty(shape, **kind)
+        return from_dlpack(self.program.take_output(output, shape))
 
     def take_saved(self, symbols):
         """Returns a tensor for what the forward call leaves for the backward call. Its memory is used again after it has died."""
