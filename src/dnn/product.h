@@ -38,7 +38,7 @@ enum product_param {
 #define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
 #define PRODUCT_FEW 3           /* rows of a tile without prefetches */
 #define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
-#define PRODUCT_MANY 512        /* rows of a matmul for which b is packed once */
+#define PRODUCT_MANY 256        /* rows of a matmul for which b is packed once */
 #define PRODUCT_NARROW 8        /* panels of a task that reads short rows in place */
 
 /* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
