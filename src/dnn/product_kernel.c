@@ -14,7 +14,7 @@
 #include "dnn/simd.h"
 
 #define LINE 16 /* floats of a cache line */
-/* A loop's iteration multiplies GROUP * STEP inputs: where STEP is 1, additions to pointers took 10% of the time of one input. */
+/* A loop's iteration multiplies GROUP * STEP inputs. Where STEP is 1, this saves 1 of 12 instructions, which are additions to pointers. */
 #define GROUP (STEP > 1 ? 1 : 4)
 #define CEIL_5(n) (((n) + 4) / 5)
 /* The compiler knows nothing about the integer variable x from here on. */
