@@ -32,7 +32,7 @@ FOLDERS = {
     "examples": 210,
     "examples/custom_layer": 120,
     "include/sol": 600,
-    "python/sol": 3630,
+    "python/sol": 3620,
     "python/sol/bench": 1180,
     "python/sol/onnx": 1130,
     "python/sol/onnx/capi": 30,

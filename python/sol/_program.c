@@ -307,36 +307,6 @@ static PyObject *program_take_saved(PyObject *self, PyObject *values) {
     return saved_list_take(&((struct program_object *)self)->saved, program_of(self), size);
 }
 
-/* Sets *as to the type of an output and these sizes. False with an exception set. */
-static bool find_output(const struct sol_port *port, const int64_t *dim, Py_ssize_t rank,
-                        struct dl_tensor *as) {
-    *as = (struct dl_tensor){.ndim = (int32_t)rank, .shape = (int64_t *)(uintptr_t)dim};
-    int64_t size = find_dl_type(dtype_names[port->dtype], as) ? as->dtype.bits / 8 : -1;
-    for (Py_ssize_t i = 0; i < rank && size >= 0; i++)
-        if (dim[i] < 0 || __builtin_mul_overflow(size, dim[i], &size)) size = -1;
-    if (size >= 0 && rank == port->rank) return true;
-    PyErr_SetString(PyExc_ValueError, "an output of the program has no such shape");
-    return false;
-}
-
-static PyObject *program_take_output(PyObject *self, PyObject *args) {
-    struct program_object *p = (struct program_object *)self;
-    const int n = sol_program_n_outputs(p->program);
-    PyObject *shape, *capsule = NULL;
-    struct dl_tensor as;
-    Py_ssize_t rank;
-    int i;
-    if (!PyArg_ParseTuple(args, "iO:take_output", &i, &shape)) return NULL;
-    if (i < 0 || i >= n) return PyErr_Format(PyExc_IndexError, "no output %d of %d", i, n);
-    if (!p->outputs && !(p->outputs = calloc((size_t)n, sizeof *p->outputs)))
-        return PyErr_NoMemory();
-    int64_t *dim = get_ints(shape, &rank);
-    if (dim && find_output(sol_program_output(p->program, i), dim, rank, &as))
-        capsule = saved_list_take_typed(&p->outputs[i], p->program, &as);
-    free(dim);
-    return capsule;
-}
-
 /* Returns {implementation: the reason why it refused this step}. */
 static PyObject *get_refusals(const struct sol_step_time *step) {
     PyObject *refused = PyDict_New();
@@ -375,21 +345,41 @@ static PyObject *program_profile(PyObject *self, PyObject *const *args, Py_ssize
     return raise_status(status);
 }
 
-static PyObject *program_output_shape(PyObject *self, PyObject *args) {
-    int i;
+/* Converts the arguments (i, symbols) to the number of an output and its dims; false with an exception set. */
+static bool get_output(PyObject *self, PyObject *args, int *i, int64_t *dim) {
     PyObject *values;
-    if (!PyArg_ParseTuple(args, "iO:output_shape", &i, &values)) return NULL;
-    if (i < 0 || i >= sol_program_n_outputs(program_of(self))) {
-        PyErr_Format(PyExc_ValueError, "there is no output %d", i);
-        return NULL;
+    if (!PyArg_ParseTuple(args, "iO", i, &values)) return false;
+    if (*i < 0 || *i >= sol_program_n_outputs(program_of(self))) {
+        PyErr_Format(PyExc_ValueError, "there is no output %d", *i);
+        return false;
     }
     int64_t *symbols = get_symbols(self, values);
-    if (!symbols) return NULL;
-    int64_t dim[SOL_MAX_RANK];
-    enum sol_status status = sol_program_output_shape(program_of(self), i, symbols, dim);
+    if (!symbols) return false;
+    enum sol_status status = sol_program_output_shape(program_of(self), *i, symbols, dim);
     free(symbols);
-    if (status) return raise_status(status);
+    if (status) raise_status(status);
+    return !status;
+}
+
+static PyObject *program_output_shape(PyObject *self, PyObject *args) {
+    int i;
+    int64_t dim[SOL_MAX_RANK];
+    if (!get_output(self, args, &i, dim)) return NULL;
     return new_shape(sol_program_output(program_of(self), i)->rank, dim);
+}
+
+static PyObject *program_take_output(PyObject *self, PyObject *args) {
+    struct program_object *p = (struct program_object *)self;
+    int i;
+    int64_t dim[SOL_MAX_RANK];
+    if (!get_output(self, args, &i, dim)) return NULL;
+    const struct sol_port *port = sol_program_output(p->program, i);
+    struct dl_tensor as = {.ndim = port->rank, .shape = dim};
+    if (!find_dl_type(dtype_names[port->dtype], &as))
+        return PyErr_Format(PyExc_TypeError, "output %d has a type without tensors", i);
+    const size_t n = (size_t)sol_program_n_outputs(p->program);
+    if (!p->outputs && !(p->outputs = calloc(n, sizeof *p->outputs))) return PyErr_NoMemory();
+    return saved_list_take_typed(&p->outputs[i], p->program, &as);
 }
 
 typedef const struct sol_port *get_port(const struct sol_program *, int);
@@ -554,7 +544,7 @@ static PyMethodDef program_methods[] = {
      "take_saved(symbols) -> a DLPack capsule with memory of saved_size bytes, or None if that is 0. The memory is used again when\n"
      "no tensor has it any more."},
     {"take_output", program_take_output, METH_VARARGS,
-     "take_output(i, shape) -> a DLPack capsule with memory for output i, which is used again when no tensor has it any more."},
+     "take_output(i, symbols) -> a DLPack capsule with memory for output i, which is used again when no tensor has it any more."},
     {"profile", (PyCFunction)(void (*)(void))program_profile, METH_FASTCALL,
      "As run -> [(name, module, layers, seconds, flops, bytes, cluster, implementation,\n"
      "{refused: why}, is_backward, choice)], one per step of both calls."},

@@ -108,7 +108,9 @@ class TrainingPlan(Plan):
             for x, (shape, kind), has in zip(given, types, self.differentiable)
             if has
         ]
-        found = [self._take_gradient(i, *types[i]) for i in range(self.n_outputs, len(types))]
+        found = [
+            self._take_gradient(i, symbols, *types[i]) for i in range(self.n_outputs, len(types))
+        ]
         sources = [_address(inputs.get(i)) for i in range(self.n_inputs)]
         results = [_address(outputs.get(i)) for i in range(self.n_outputs)]
         self.program.backward(
@@ -124,12 +126,12 @@ class TrainingPlan(Plan):
             for slot in self.slots
         ]
 
-    def _take_gradient(self, output, shape, kind):
+    def _take_gradient(self, output, symbols, shape, kind):
         """Returns a tensor for a gradient. Large ones have memory that is used again after they have died: a step would fault in all
         of its pages, which takes longer than to write them."""
         if prod(shape) < LARGE:
             return empty(shape, **kind)
-        return from_dlpack(self.program.take_output(output, shape))
+        return from_dlpack(self.program.take_output(output, symbols))
 
     def take_saved(self, symbols):
         """Returns a tensor for what the forward call leaves for the backward call. Its memory is used again after it has died."""
