@@ -56,11 +56,9 @@ $(BUILD)/%.o: %.c
 $(BUILD)/src/dnn/winograd_pack.o: CFLAGS += -O3
 $(BUILD)/src/dfp/prelude.o: src/dfp/kernel_types.h src/dfp/scalar.h
 $(BUILD)/src/device/far_emit.o: src/device/step_kernels.h src/run/step_numbers.h $(wildcard src/dnn/*_plain.h)
-$(BUILD)/src/device/ve/ve.o $(BUILD)/src/device/ve/compile.o: src/device/ve/entry.h src/device/ve/pieces.h
-$(BUILD)/src/device/ve/vednn.o: src/device/ve/vednn.h src/device/ve/vednn_plain.h
-$(BUILD)/src/device/ve/nlc.o: src/device/ve/nlc.h src/device/ve/nlc_plain.h
-$(BUILD)/src/device/far/process.o: src/device/far/shared.h src/device/far/worker.c
-$(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/device/ve/*.[ch] src/deploy/*.[ch] include/sol/*.h)
+# A device may embed texts of its folder: the compiler's lists of included files do not have them.
+$(foreach d,$(wildcard src/device/*/),$(eval $(filter $(BUILD)/$(d)%,$(OBJECTS)): $(wildcard $(d)*.h $(d)worker.c)))
+$(BUILD)/src/deploy/sources.o: $(wildcard src/base/*.[ch] src/run/*.[ch] src/dnn/*.[ch] src/device/*/*.[ch] src/deploy/*.[ch] include/sol/*.h)
 define isa_rule
 $(BUILD)/%.$(1).o: %.c
 	@mkdir -p $$(@D)

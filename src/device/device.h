@@ -1,5 +1,5 @@
 /*
- * Devices: where programs run. A device is a folder and one row in devices.c.
+ * Devices: where programs run. A device is a folder and one word of DEVICE_LIST.
  *
  *   cluster -> emit: steps, and C text of generated kernels -> link: compiles the text -> struct sol_program
  *
@@ -39,8 +39,12 @@ struct device {
     enum sol_status (*emit_model)(struct build *build, const struct model *model);
 };
 
-extern const struct device device_cpu, device_ref, device_c, device_ve, device_far, device_null;
-extern const struct device *const devices[]; /* best first, ended by NULL */
+/* All devices, best first. X(NAME) stands for device_NAME, which a file of the device's folder defines. */
+#define DEVICE_LIST(X) X(cpu) X(ref) X(c) X(ve) X(far) X(null)
+
+#define DEVICE_DECLARATION(name) extern const struct device device_##name;
+DEVICE_LIST(DEVICE_DECLARATION)
+extern const struct device *const devices[]; /* DEVICE_LIST, ended by NULL */
 
 /* NULL: the device can be used; else the reason, which may be SOL_DISABLE. */
 const char *device_unavailable_reason(const struct device *device);

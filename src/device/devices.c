@@ -1,4 +1,4 @@
-/* The list of devices. A new device is a folder beside this file and one row here. */
+/* Finds devices and what they are good at. A new device is a folder beside this file and one word of DEVICE_LIST. */
 #include "device/device.h"
 
 #include "dfp/dialect.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-const struct device *const devices[] = {&device_cpu, &device_ref,  &device_c, &device_ve,
-                                        &device_far, &device_null, NULL};
+#define ADDRESS(name) &device_##name,
+const struct device *const devices[] = {DEVICE_LIST(ADDRESS) NULL};
 
 const char *device_unavailable_reason(const struct device *device) {
     return env_has(ENV_SOL_DISABLE, device->name) ? "disabled by SOL_DISABLE"

@@ -1,6 +1,6 @@
 /*
  * Events, functions of the host, and calls with a backward part or updates in queues; the memory that weights take on a device. On
- * device `far`, on the host, and on `ve` if it can be used. test_queue.c has random operations.
+ * the host, and on the far devices that can be used. test_queue.c has random operations.
  */
 #include "check.h"
 #include "device/device.h"
@@ -39,8 +39,12 @@ static sol_ptr alloc(struct sol_queue *q, size_t size) {
     return at;
 }
 
-/* A device that computes commands later: not the host. */
-static bool is_far(void) { return !strcmp(device, "far") || !strcmp(device, "ve"); }
+/* Does the device compute commands later? The host does not. */
+static bool is_far(void) {
+    const struct device *found;
+    REQUIRE(!device_find(device, &found));
+    return found->target;
+}
 
 /* ---- Programs ---- */
 
@@ -475,8 +479,7 @@ static void test_memory(void) {
 
 static void test_device(const struct device *d) {
     const char *reason = device_unavailable_reason(d), *name = d->name;
-    if (getenv("TEST_RUNNER") && (d == &device_far || d == &device_ve))
-        reason = "an emulator starts no other program";
+    if (getenv("TEST_RUNNER") && d->target) reason = "an emulator starts no other program";
     if (reason) {
         printf("device %s skipped: %s\n", name, reason);
         return;
@@ -498,7 +501,7 @@ int main(void) {
     setenv("SOL_FAR", "latency=0", 0);
     test_device(&device_ref);
     test_device(&device_cpu);
-    test_device(&device_far);
-    test_device(&device_ve);
+    for (int i = 0; devices[i]; i++)
+        if (devices[i]->target) test_device(devices[i]);
     return check_done();
 }

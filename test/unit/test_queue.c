@@ -1,6 +1,6 @@
 /*
- * Queues: random operations on four queues against a sequential model, bad pointers, and failures of the device. On device `far`, on `ve`
- * with the stand-in for VEDA, and on the host.
+ * Queues: random operations on four queues against a sequential model, bad pointers, and failures of the device. On all far devices, on
+ * `ve` with the stand-in for VEDA, and on the host.
  */
 #include "check.h"
 #include "device/device.h"
@@ -438,14 +438,26 @@ static int exit_early(void *user) {
 }
 
 /* The stand-in for VEDA, which the process opens once. */
-static void test_ve(int n) {
+static void find_veda(void) {
     char path[1024];
     check_path("libveda.so", path, sizeof path);
     setenv("SOL_VEDA", path, 0);
     setenv("SOL_NCC", "cc", 0);
-    test_random("ve", n);
-    test_pointers("ve");
-    test_enqueue("ve");
+    CHECK(!device_unavailable_reason(&device_ve));
+}
+
+static void test_other_far_devices(int n) {
+    for (int i = 0; devices[i]; i++) {
+        if (!devices[i]->target || devices[i] == &device_far) continue;
+        const char *name = devices[i]->name, *reason = device_unavailable_reason(devices[i]);
+        if (reason) {
+            printf("device %s skipped: %s\n", name, reason);
+            continue;
+        }
+        test_random(name, n);
+        test_pointers(name);
+        test_enqueue(name);
+    }
 }
 
 int main(int argc, char **argv) {
@@ -461,7 +473,8 @@ int main(int argc, char **argv) {
         return check_done();
     }
     test_random("far", n);
-    test_ve(n / 10);
+    find_veda();
+    test_other_far_devices(n / 10);
     setenv("SOL_FAR", "latency=100", 1); /* the streams are apart */
     test_random("far", n / 20);
     setenv("SOL_FAR", "latency=0,memory=3", 1);
