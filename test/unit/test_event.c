@@ -251,8 +251,10 @@ static void test_threads(void) {
     sol_queue_free(pipe.queue);
 }
 
-/* A copy of device 1 fails. The wait for its event says so, and from then on all functions do. */
+/* A copy of device 1 fails. The wait for its event says so, and from then on all functions do. The gate holds the copies back until all is
+ * in the queue. */
 static void test_failure(void) {
+    static struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0};
     static char data[1 << 15];
     struct sol_queue *q = NULL;
     uint64_t event = 0;
@@ -261,8 +263,10 @@ static void test_failure(void) {
     good(sol_queue_new("far", 1, &q));
     setenv("SOL_FAR", "latency=0", 1);
     at = alloc(q, sizeof data);
+    good(sol_queue_call(q, pass, &gate));
     for (int i = 0; i < 3; i++) good(sol_copy_to_device(q, at, data, sizeof data));
     good(sol_queue_event(q, &event));
+    open_gate(&gate);
     for (int i = 0; i < 2; i++)
         CHECK(says(sol_queue_sync_event(q, event), SOL_EDEVICE, "SOL_FAR lets this copy fail"));
     CHECK(says(sol_queue_event(q, &event), SOL_EDEVICE, "SOL_FAR lets this copy fail"));
