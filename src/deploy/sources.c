@@ -3,6 +3,8 @@
  *
  * The assembler includes each file into this object. A new file of the runtime needs a line here; without it, libraries fail to
  * link, and test/deploy fails. Files of own kernels follow from the list of implementations.
+ *
+ * X(id, path, part, is_kernel): a name of its own, then as in struct deploy_source.
  */
 #include "deploy/deploy.h"
 #include "dnn/list.h"
