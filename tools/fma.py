@@ -1,10 +1,10 @@
 """Counts vector fused multiply-adds in the inner loops of compiled kernels: fma.py OBJDUMP OBJECT...
 
 An inner loop is the code from the target of a backward branch to that branch, if it contains no other loop. Each function
-with a name multiply* must have an inner loop with multiply-adds; its best loop is the one with the most. The tool prints
-per object the number of functions, the smallest and largest percentage of multiply-adds in their best loops, and how many
-of these loops spill (load or store a vector on the stack). The exit code is 1 if a function has no multiply-add in a loop,
-or an object has no such function.
+with a name multiply* (depthwise convolutions: row_*, tall_*, wide_*) must have an inner loop with multiply-adds; its best loop
+is the one with the most. The tool prints per object the number of functions, the smallest and largest percentage of
+multiply-adds in their best loops, and how many of these loops spill (load or store a vector on the stack). The exit code is 1
+if a function has no multiply-add in a loop, or an object has no such function.
 """
 
 import re
@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-FUNCTION = re.compile(r"^[0-9a-f]+ <(multiply[^>]*)>:$")
+FUNCTION = re.compile(r"^[0-9a-f]+ <((?:multiply|row_|tall_|wide_)[^>]*)>:$")
+INTEGERS = re.compile("int8|quads")  # their products have no multiply-adds of floats
 LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 BRANCH = re.compile(r"^(b|b\.\w+|cbn?z|tbn?z|j\w+)$")
 TARGET = re.compile(r"\b([0-9a-f]+) <")
@@ -21,7 +22,7 @@ SPILL = re.compile(r"(ldr|str|ldp|stp|ldur|stur)\s+q.*\[sp|vmov[au]ps\s.*\(%r[sb
 
 
 def functions(objdump, path):
-    """Yields (name, [(address, instruction, operands)]) for each function multiply* of an object."""
+    """Yields (name, [(address, instruction, operands)]) for each function that multiplies, of an object."""
     command = [objdump, "-d", "--no-show-raw-insn", str(path)]
     text = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
     name, code = None, []
@@ -33,7 +34,7 @@ def functions(objdump, path):
             yield name, code
             name, code = None, []
         start = FUNCTION.match(line)
-        if start and "int8" not in start[1]:  # products of integers have no multiply-adds of floats
+        if start and not INTEGERS.search(start[1]):
             name, code = start[1], []
     if name:
         yield name, code
@@ -69,7 +70,7 @@ def check(objdump, path):
     """Prints the object's line. Returns a message per function without multiply-adds in a loop."""
     found = {name: best_loop(code) for name, code in functions(objdump, path)}
     if not found:
-        return [f"{path}: no function multiply*"]
+        return [f"{path}: no function that multiplies"]
     shares = [fma / max(size, 1) for fma, size, _ in found.values()]
     spilling = [name for name, counts in found.items() if counts[2]]
     print(
