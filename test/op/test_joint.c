@@ -353,6 +353,7 @@ static bool has_moved(const struct sol_program *p, int64_t to_device, int64_t to
 
 /* What is saved stays on the device, and the caller's memory names it. */
 static void test_far(void) {
+    if (check_is_emulated("the device far")) return;
     const struct sol_options options = {.device = "far", .device_number = 1};
     const float x[5] = {0}, g[3] = {2, 3, 4}, w[3] = {1, 1, 1};
     const int64_t five = 5;
@@ -421,6 +422,7 @@ int main(int argc, char **argv) {
     printf(
         "%d programs, %d save values, %d pack weights for the backward call; %d models without gradients\n",
         n_programs, n_saving, n_packing, n_refused);
-    CHECK(n_saving > n_programs / 8 && n_packing > n_programs / 20);
+    /* Under an emulator, fewer models of the groups that save and pack. */
+    CHECK(n_saving > n_programs / 8 / part && n_packing > n_programs / 20 / part);
     return check_done();
 }

@@ -186,7 +186,7 @@ static void test_huge(void) {
     char *memory = mem_alloc(size, 4096);
     CHECK(memory && (uintptr_t)memory % 4096 == 0);
     CHECK(!memory[0] && !memory[size / 2] && !memory[size - 1]);
-    CHECK(count_huge(memory + size / 2) != 0);
+    if (!check_is_emulated("huge pages")) CHECK(count_huge(memory + size / 2) != 0);
     mem_free(memory);
 }
 
