@@ -1,6 +1,6 @@
 /*
- * The test harness: CHECK counts, check_done prints "N passed, N failed" and returns the exit code of
- * main.
+ * The test harness: CHECK counts, check_done prints "N passed, N failed", and what an emulator left out as skipped, and returns the
+ * exit code of main.
  *
  * A failed CHECK does not end the test, so one run shows all failures. Use REQUIRE where continuing
  * would crash. Any thread may use both.
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static atomic_int check_passed, check_failed;
+static atomic_int check_passed, check_failed, check_skipped;
 
 static inline int check_that(int holds, const char *condition, const char *file, int line) {
     atomic_fetch_add(holds ? &check_passed : &check_failed, 1);
@@ -35,6 +35,7 @@ static inline int check_text_is(const char *is, const char *expected, const char
 static inline int check_is_emulated(const char *what) {
     if (!getenv("TEST_RUNNER")) return 0;
     printf("left out under an emulator: %s\n", what);
+    atomic_fetch_add(&check_skipped, 1);
     return 1;
 }
 
@@ -57,8 +58,10 @@ static inline void check_path(const char *name, char *out, size_t size) {
 }
 
 static inline int check_done(void) {
-    int failed = atomic_load(&check_failed);
-    printf("%d passed, %d failed\n", atomic_load(&check_passed), failed);
+    int failed = atomic_load(&check_failed), skipped = atomic_load(&check_skipped);
+    printf("%d passed, %d failed", atomic_load(&check_passed), failed);
+    if (skipped) printf(", %d skipped", skipped);
+    puts("");
     return failed != 0;
 }
 
