@@ -5,10 +5,12 @@
  *
  * All functions may be called from any thread. A stream computes its commands in the order in which they were submitted; two
  * streams overlap. The functions that submit commands return at once: they never wait for a command. A target that is not asynchronous
- * may compute the command in the call instead, under a lock that keeps the order of several threads, and leave `*event` as it is. Each command of a stream has a number, its event: 1, 2, 3, ..
+ * may compute the command in the call instead, under a lock that keeps the order of several threads, and leave `*event` as it is. Each
+ * command of a stream has a number, its event: 1, 2, 3, ..
  *
  * An error of a command is found when one waits for it, and from then on the context is broken: every function but `close` returns
- * this error. Callers have checked that addresses, sizes, streams and codes are right (run/queue_api.c). A function that refuses what it was asked for, as memory that there is not, returns that error and breaks nothing.
+ * this error. A function that refuses what it was asked for, as memory that there is not, returns that error and breaks nothing. Callers
+ * have checked the ranges of copies of users (run/queue_api.c).
  *
  * In a child of the process that opened the device, `close` frees the child's memory, and all other functions return EDEVICE.
  *

@@ -394,7 +394,6 @@ static void test_far(void) {
 /* Arguments: [group [seed [number of models]]] */
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
-    const int part = check_is_emulated("three models of four") ? 4 : 1;
     if (argc > 1) {
         is_named = true;
         test_group(argv[1], seed, argc > 3 ? atoi(argv[3]) : 24);
@@ -410,19 +409,18 @@ int main(int argc, char **argv) {
         snprintf(name, sizeof name, GRADIENT "%s", layer_infos[i].name);
         if (i != LAYER_copy && i != LAYER_host) test_group(name, seed, 3);
     }
-    test_group(GRADIENT "dag", seed, 40 / part);
-    test_group(GRADIENT "epilogue", seed, 30 / part);
-    test_group(GRADIENT "cnn", seed, 30 / part);
-    test_group("dag", seed, 100 / part);
-    test_group("mixed", seed, 40 / part);
-    test_group("epilogue", seed, 60 / part);
-    test_group("cnn", seed, 60 / part);
+    test_group(GRADIENT "dag", seed, 40);
+    test_group(GRADIENT "epilogue", seed, 30);
+    test_group(GRADIENT "cnn", seed, 30);
+    test_group("dag", seed, 100);
+    test_group("mixed", seed, 40);
+    test_group("epilogue", seed, 60);
+    test_group("cnn", seed, 60);
     test_group("many", seed, 2);
     test_group("kept", seed, 20);
     printf(
         "%d programs, %d save values, %d pack weights for the backward call; %d models without gradients\n",
         n_programs, n_saving, n_packing, n_refused);
-    /* Under an emulator, fewer models of the groups that save and pack. */
-    CHECK(n_saving > n_programs / 8 / part && n_packing > n_programs / 20 / part);
+    CHECK(n_saving > n_programs / 8 && n_packing > n_programs / 20);
     return check_done();
 }

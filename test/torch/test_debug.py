@@ -91,7 +91,7 @@ def test_reference_device_agrees(net, x, option):
 
 def test_unknown_device(net, option):
     option("compiler::device", "abacus")
-    with pytest.raises(ValueError, match='"abacus": it can be ' + ", ".join(sol.devices())):
+    with pytest.raises(ValueError, match=r'"abacus": it can be \w+, ref, c, ve, far, null'):
         sol.optimize(net, sol.input([0, 3, 9, 7]))
 
 
