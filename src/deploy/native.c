@@ -72,6 +72,7 @@ static enum sol_status write_sources(struct deployment *d) {
 
 /* Prints `dnn_isas`, which dnn/list.c defines in libsol: one instruction set, with only the kernels that a step uses. */
 static void print_kernel_tables(struct deployment *d, struct text *text) {
+    const struct dnn_kernels *k = d->isa->kernels;
     const char *isa = d->isa->name;
     for (int i = 0; dnn_impls[i]; i++)
         if (uses(d, dnn_impls[i]))
@@ -79,8 +80,9 @@ static void print_kernel_tables(struct deployment *d, struct text *text) {
     if (uses(d, &dnn_matmul)) text_add(text, "extern dnn_pack_fn dnn_pack_matmul_%s;\n", isa);
     if (has_recurrent(d)) text_add(text, "extern dnn_recurrent_fn dnn_recurrent_%s;\n", isa);
     if (has_attention(d)) text_add(text, "extern dnn_attention_fn dnn_attention_%s;\n", isa);
-    text_add(text, "static const struct dnn_kernels kernels = {.values = %d, .step = %d",
-             d->isa->kernels->values, d->isa->kernels->step);
+    /* The first members, in their order. */
+    text_add(text, "static const struct dnn_kernels kernels = {%d, %d, %d, %d", k->values, k->step,
+             k->product_values, k->product_vectors);
     for (int i = 0; dnn_impls[i]; i++)
         if (uses(d, dnn_impls[i]))
             text_add(text, ", .%s = dnn_run_%s_%s", dnn_impls[i]->name, dnn_impls[i]->name, isa);

@@ -59,6 +59,7 @@ struct dnn_probe_kernels {
 struct dnn_kernels {
     int values; /* most pixels of a tile: VALUES in dnn/simd.h */
     int step;   /* channels per step of the inner loop: STEP in dnn/simd.h */
+    int product_values, product_vectors; /* PRODUCT_VALUES and PRODUCT_VECTORS there */
 #define DNN_MEMBER(file, name) dnn_run_fn *name;
     DNN_LIST(DNN_MEMBER, DNN_MEMBER, DNN_NOTHING)
 #undef DNN_MEMBER

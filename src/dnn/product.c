@@ -20,20 +20,26 @@ static const double memory_bytes_per_s = 60e9;
 enum { TASK_PRODUCTS = 512 << 10, TASK_WEIGHTS = 32 << 10 };
 enum { MAX_OUTPUTS = 1024 }; /* of a task of a linear layer: its part of y stays in L2 */
 
-static int64_t count_panels(const struct dnn_problem *p) { return ceil_div(p->k, 2 * p->lanes); }
+/* Outputs of a panel. */
+static int64_t panel_width(const struct dnn_plan *plan) {
+    return (int64_t)plan->kernels->product_vectors * plan->problem.lanes;
+}
+static int64_t count_panels(const struct dnn_plan *plan) {
+    return ceil_div(plan->problem.k, panel_width(plan));
+}
 static int64_t count_tiles(const struct dnn_plan *plan, int64_t rows) {
-    return max_i64(1, ceil_div(rows, plan->kernels->values));
+    return max_i64(1, ceil_div(rows, plan->kernels->product_values));
 }
 
 static void set_parts(struct dnn_plan *plan) {
     plan->param[PRODUCT_PARTS] = max_i64(1, ceil_div(plan->problem.c, PRODUCT_DEPTH));
-    plan->param[PRODUCT_PANELS] = count_panels(&plan->problem);
+    plan->param[PRODUCT_PANELS] = count_panels(plan);
 }
 
 static size_t packed_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t inputs = round_up(p->c, plan->kernels->step);
-    return (size_t)(inputs * count_panels(p) * 2 * p->lanes) * sizeof(float);
+    return (size_t)(inputs * count_panels(plan) * panel_width(plan)) * sizeof(float);
 }
 
 /* ---- Division of a linear layer ---- */
@@ -69,7 +75,7 @@ static struct product_division balance(const struct product_division *least, int
  */
 struct product_division product_divide(const struct dnn_plan *plan, int64_t rows) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t panels = plan->param[PRODUCT_PANELS], width = 2 * p->lanes;
+    const int64_t panels = plan->param[PRODUCT_PANELS], width = panel_width(plan);
     const int64_t weights = panels * width * max_i64(p->c, 1);
     const int64_t most = max_i64(weights * rows / TASK_PRODUCTS, weights / TASK_WEIGHTS);
     const int64_t tasks = max_i64(1, min_i64(4 * p->threads, most));
@@ -79,7 +85,7 @@ struct product_division product_divide(const struct dnn_plan *plan, int64_t rows
                                   .panel_parts = max_i64(1, ceil_div(panels * width, MAX_OUTPUTS))};
     by.row_parts = min_i64(ceil_div(tasks, by.panel_parts), by.tiles / 4);
     by.row_parts =
-        max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / plan->kernels->values));
+        max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / plan->kernels->product_values));
     by.panel_parts = max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panel_parts));
     return balance(&by, panels, max_i64(by.panel_parts, panel_parts), p->threads);
 }
@@ -93,7 +99,7 @@ static void make_plan(struct dnn_plan *plan) {
     const double rate = efficiency * dnn_flops_per_s(plan->kernels) * threads;
     set_parts(plan);
     plan->packed_size = packed_size(plan);
-    plan->n_pack_tasks = count_panels(p);
+    plan->n_pack_tasks = count_panels(plan);
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
     plan->cost = fmax((double)plan->packed_size / bytes_per_s, 2 * rows * p->c * p->k / rate);
 }
@@ -105,10 +111,10 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
 }
 
 /* Packs the inputs [begin, end) of a part's panel, at most a cache line of each output's row: other rows may displace it. */
-static void pack_line(const struct dnn_problem *p, const float *weight, int64_t panel,
+static void pack_line(const struct dnn_plan *plan, const float *weight, int64_t panel,
                       int64_t begin, int64_t end, float *to) {
-    const int64_t width = 2 * p->lanes, n = min_i64(width, p->k - panel * width);
-    for (int64_t j = 0; j < n; j++, weight += p->c)
+    const int64_t width = panel_width(plan), n = min_i64(width, plan->problem.k - panel * width);
+    for (int64_t j = 0; j < n; j++, weight += plan->problem.c)
         for (int64_t i = begin; i < end; i++) to[i * width + j] = weight[i];
     for (int64_t j = n; j < width; j++)
         for (int64_t i = begin; i < end; i++) to[i * width + j] = 0;
@@ -117,13 +123,13 @@ static void pack_line(const struct dnn_problem *p, const float *weight, int64_t 
 /* Pack task: a panel, all its parts. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t width = 2 * p->lanes, step = plan->kernels->step, line = 16;
+    const int64_t width = panel_width(plan), step = plan->kernels->step, line = 16;
     weight += task * width * p->c;
     for (int64_t c = 0; c < p->c; c += PRODUCT_DEPTH) {
         const int64_t depth = min_i64(PRODUCT_DEPTH, p->c - c), stored = round_up(depth, step);
         float *to = packed + (c * plan->param[PRODUCT_PANELS] + task * stored) * width;
         for (int64_t i = 0; i < depth; i += line)
-            pack_line(p, weight + c, task, i, min_i64(i + line, depth), to);
+            pack_line(plan, weight + c, task, i, min_i64(i + line, depth), to);
         memset(to + depth * width, 0, (size_t)((stored - depth) * width) * sizeof *to);
     }
 }
@@ -156,7 +162,7 @@ static struct product_division divide_products(const struct dnn_plan *plan, int6
                                                int64_t n) {
     static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
     const int64_t panels = plan->param[PRODUCT_PANELS], threads = plan->problem.threads;
-    const int64_t least = ceil_div(panels * 2 * plan->problem.lanes, PRODUCT_MAX_PACKED);
+    const int64_t least = ceil_div(panels * panel_width(plan), PRODUCT_MAX_PACKED);
     struct product_division by = {count_tiles(plan, rows), 1, least}, best = by;
     int64_t cost = estimate_products(&by, panels, n, threads);
     for (size_t r = 0; r < COUNT(counts) && counts[r] <= by.tiles && n < 8 * threads; r++)
@@ -195,12 +201,12 @@ static const char *refuse_matmul(const struct dnn_problem *p) {
 static void plan_matmul(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double products = 2.0 * (double)max_i64(1, p->batch_hint) * p->c * p->k;
-    const int64_t width = 2 * p->lanes, depth = min_i64(PRODUCT_DEPTH, p->c);
+    const int64_t width = panel_width(plan), depth = min_i64(PRODUCT_DEPTH, p->c);
     set_parts(plan);
-    const int64_t panels = min_i64(count_panels(p), PRODUCT_MAX_PACKED / width);
+    const int64_t panels = min_i64(count_panels(plan), PRODUCT_MAX_PACKED / width);
     const int64_t packed = panels * round_up(depth, plan->kernels->step) * width;
     plan->packed_size = packs_once(p) ? packed_size(plan) : 0;
-    plan->n_pack_tasks = packs_once(p) ? count_panels(p) : 0;
+    plan->n_pack_tasks = packs_once(p) ? count_panels(plan) : 0;
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
     if (!packs_once(p)) plan->scratch_size += (size_t)packed * sizeof(float);
     plan->cost = products / (efficiency * dnn_flops_per_s(plan->kernels) * p->threads);

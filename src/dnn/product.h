@@ -4,14 +4,14 @@
  *   linear: y[row][output] = sum over inputs of x[row][input] * weight[output][input]
  *   matmul: many products y = x * b, whose matrices have any strides
  *
- * The inputs are divided into parts of PRODUCT_DEPTH, the outputs into panels of two vectors. The packed weight is
- * [part][panel][input of the part][2 * lanes outputs]. Inputs and outputs beyond the last one are zeros.
+ * The inputs are divided into parts of PRODUCT_DEPTH, the outputs into panels of PRODUCT_VECTORS vectors, two or three (dnn/simd.h). The
+ * packed weight is [part][panel][input of the part][output of the panel]. Inputs and outputs beyond the last one are zeros.
  *
  *   task = some tiles of rows x some panels; all parts, one after the other
  *     part  -> the task's rows of x stay in L2; they are copied into a dense block in scratch, if they cannot be read in place (an x
  *              stride of 4096 bytes would map all rows of a tile to one set of L1)
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
- *     tile  -> up to `values` rows x one panel: the sums of a part stay in registers. y holds them between parts.
+ *     tile  -> up to PRODUCT_VALUES rows x one panel: the sums of a part stay in registers. y holds them between parts.
  *
  * b of one product of many rows is packed before, as a weight. Otherwise a task of a matmul packs its panels of b for each part, and then
  * computes all of its rows, a block of them at a time.
@@ -29,7 +29,7 @@ enum product_param {
     PRODUCT_PANELS, /* panels of outputs */
 };
 
-/* Inputs of a part; the last one may have fewer. A panel of it has 32 KiB with 16 lanes. Longer parts would make sums less accurate,
+/* Inputs of a part; the last one may have fewer. A panel of it has 48 KiB with 16 lanes. Longer parts would make sums less accurate,
  * too: within a part one product is added after the other. */
 #define PRODUCT_DEPTH 256
 /* Floats from one row of a block of x to the next: an odd number of cache lines, so that a tile's rows are in different sets. */

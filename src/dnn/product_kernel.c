@@ -3,8 +3,8 @@
  *
  *   run/exec.c -> dnn_run_product, on a range of tasks -> run_part -> find_rows, run_panels -> multiply_tile
  *
- * product.h explains parts, panels and tiles. A tile of n rows loads two vectors of weights and n values of x per input, for
- * 2 * n multiply-adds. A few rows read each weight once and compute little with it, so memory or a far cache limits them: their tile
+ * product.h explains parts, panels and tiles. A tile of n rows loads PRODUCT_VECTORS vectors of weights and n values of x per
+ * input. A few rows read each weight once and compute little with it, so memory or a far cache limits them: their tile
  * has no prefetches, as the processor's own are faster along a panel (50 GB/s from memory instead of 36 to 40).
  *
  * Invariant: it accesses nothing outside the tensors, except by prefetch.
@@ -14,8 +14,12 @@
 #include "dnn/simd.h"
 
 #define LINE 16 /* floats of a cache line */
+#define WIDTH (PRODUCT_VECTORS * LANES) /* outputs of a panel */
 /* A loop's iteration multiplies GROUP * STEP inputs. Where STEP is 1, this saves additions to pointers. */
 #define GROUP (STEP > 1 ? 1 : 4)
+/* Cache lines of a group's weights. */
+#define GROUP_LINES (GROUP * STEP * WIDTH / LINE)
+#define AHEAD 4 /* tiles of a task that prefetch */
 #define CEIL_5(n) (((n) + 4) / 5)
 /* The compiler knows nothing about the integer variable x from here on. */
 #define HIDE(x) __asm__("" : "+r"(x))
@@ -33,12 +37,13 @@
 /* One tile: its rows of x, a part of the inputs, and one panel, or WIDE(rows). */
 struct tile {
     const float *x, *weights;
-    int64_t x_stride;   /* of x's rows */
-    int64_t depth;      /* inputs */
-    int64_t panel;      /* floats from one panel to the next */
-    const float *ahead; /* weights that are prefetched, as many as half the inputs'; NULL: none */
-    int64_t more;       /* so many floats behind these it prefetches as many again; 0: none */
-    int64_t outputs;    /* of y from the tile's first one on */
+    int64_t x_stride; /* of x's rows */
+    int64_t depth;    /* inputs */
+    int64_t panel;    /* floats from one panel to the next */
+    /* Weights that are prefetched: n_ahead lines for each group of inputs, which are `run` floats apart. */
+    const float *ahead;
+    int64_t n_ahead, run;
+    int64_t outputs; /* of y from the tile's first one on */
     float *y;
     const float *bias, *residual; /* NULL: none */
     int64_t y_stride, residual_stride;
@@ -104,19 +109,19 @@ static __attribute__((noinline)) void finish_some(int rows, int step, const stru
     }
 }
 
-/* Stores all vectors of a tile. */
-INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum) {
+/* Stores all vectors of a tile. The sums of row r are sum[r * step]. */
+INLINE void finish_tile(int rows, int vectors, int step, const struct tile *tile, vec *sum) {
     UNROLL
     for (int v = 0; v < vectors; v++) {
         const int64_t k = (int64_t)v * LANES, n = tile->outputs - k;
         if (n >= LANES) {
-            finish_vector(rows, vectors, tile, k, LANES, sum + v);
+            finish_vector(rows, step, tile, k, LANES, sum + v);
         } else if (n > 0 && HAS_MASKS) {
-            finish_vector(rows, vectors, tile, k, n, sum + v);
+            finish_vector(rows, step, tile, k, n, sum + v);
         } else if (n > 0) {
-            vec some[VALUES];
+            vec some[PRODUCT_VALUES];
             UNROLL
-            for (int r = 0; r < rows; r++) some[r] = sum[r * vectors + v];
+            for (int r = 0; r < rows; r++) some[r] = sum[r * step + v];
             finish_some(rows, 1, tile, k, n, some);
         }
     }
@@ -130,15 +135,9 @@ INLINE void fetch_row(int vectors, const float *y) {
     for (int i = 0; i < vectors * LANES; i += LINE) __builtin_prefetch(y + i, 0, 2);
 }
 
-/* Half the weights of a group, of one panel. */
-INLINE void fetch_weights(const float *from) {
-    UNROLL
-    for (int i = 0; i < GROUP * STEP * LANES; i += LINE) __builtin_prefetch(from + i, 0, 2);
-}
-
 /* Every fifth row of x has a pointer; the rows behind it are 1, 2, 3 and 4 strides away, which a load's address can have. */
 struct rows {
-    const char *row[CEIL_5(VALUES)];
+    const char *row[CEIL_5(PRODUCT_VALUES)];
     int64_t stride, three_strides; /* bytes */
 };
 
@@ -154,40 +153,26 @@ INLINE struct rows begin_rows(int rows, const struct tile *tile) {
     return x;
 }
 
-/* sum += x * w. Of many sums in an unrolled loop gcc computes every fourth one in a register of a factor, and moves it back: so many
- * instructions (1.99 per product instead of 1.75) that they take time where another process has the other thread of the core. */
-INLINE void add_product(vec *sum, vec x, vec w) {
-#if REGISTERS == 32 && defined __AVX512F__
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(x), "v"(w));
-#else
-    *sum += x * w;
-#endif
-}
-
-/* Multiplies one input where STEP is 1. */
-INLINE void multiply_input(int rows, int vectors, const float *const *at, const float *weights,
-                           vec (*sum)[2]) {
-    const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
+/* sum = 0, for rows x PRODUCT_VECTORS sums. One loop over all would be too long to be unrolled, so the sums would not be in registers. */
+INLINE void clear(int rows, int vectors, vec *sum) {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        const vec x = vec_set(*at[r]);
-        add_product(&sum[r][0], x, w0);
-        if (vectors == 2) add_product(&sum[r][1], x, w1);
+        UNROLL
+        for (int v = 0; v < vectors; v++) sum[r * vectors + v] = (vec){0};
     }
 }
 
 /* Multiplies the next n * STEP inputs. */
 INLINE void multiply_steps(int n, int rows, int vectors, struct rows *x, const float *weights,
-                           vec (*sum)[2]) {
+                           vec *sum) {
     UNROLL
     for (int i = 0; i < n * STEP; i += STEP) {
-        const float *at[VALUES];
+        const float *at[PRODUCT_VALUES];
         UNROLL
         for (int r = 0; r < rows; r++)
             at[r] = i + (const float *)(x->row[r / 5] +
                                         (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
-        if (STEP == 1) multiply_input(rows, vectors, at, weights + i * 2 * LANES, sum);
-        else simd_multiply_at(STEP, rows, vectors, at, weights + i * 2 * LANES, sum);
+        simd_multiply_at(STEP, rows, vectors, PRODUCT_VECTORS, at, weights + i * WIDTH, sum);
     }
     UNROLL
     for (int r = 0; r < rows; r += 5) x->row[r / 5] += n * STEP * sizeof(float);
@@ -198,73 +183,70 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     struct rows x = begin_rows(rows, tile);
     const float *weights = tile->weights;
     const float *ahead = tile->ahead, *y = tile->y;
-    const int64_t more = tile->more, y_stride = tile->y_stride;
+    const int64_t n_ahead = tile->n_ahead, run = tile->run, y_stride = tile->y_stride;
     int left = rows; /* of y, to be fetched */
     int64_t c = 0;
-    vec sum[VALUES][2];
-    UNROLL
-    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
+    vec sum[PRODUCT_VALUES * PRODUCT_VECTORS];
+    clear(rows, PRODUCT_VECTORS, sum);
     for (; c + GROUP * STEP <= tile->depth; c += GROUP * STEP) {
-        if (ahead) {
-            fetch_weights(ahead);
-            if (more) fetch_weights(ahead + more);
-            ahead += GROUP * STEP * LANES;
-        }
+        for (int64_t i = 0; i < n_ahead; i++) __builtin_prefetch(ahead + i * run, 0, 2);
+        ahead += LINE;
         if (left > 0) {
             fetch_row(vectors, y);
             y += y_stride, left--;
         }
         multiply_steps(GROUP, rows, vectors, &x, weights, sum);
-        weights += GROUP * STEP * 2 * LANES;
+        weights += GROUP * STEP * WIDTH;
     }
-    for (; c < tile->depth; c += STEP, weights += STEP * 2 * LANES)
+    for (; c < tile->depth; c += STEP, weights += STEP * WIDTH)
         multiply_steps(1, rows, vectors, &x, weights, sum);
-    if (vectors == 1) {
-        vec one[VALUES];
-        UNROLL
-        for (int r = 0; r < rows; r++) one[r] = sum[r][0];
-        finish_tile(rows, 1, tile, one);
-    } else {
-        finish_tile(rows, 2, tile, sum[0]);
-    }
+    finish_tile(rows, vectors, PRODUCT_VECTORS, tile, sum);
 }
 
-/* A few rows, WIDE(rows) panels. A panel without its second vector has zeros there. */
+/* A few rows, WIDE(rows) panels. The last panel may have vectors of zeros. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
     const int64_t panel = tile->panel, x_stride = tile->x_stride;
-    const int vectors = 2 * WIDE(rows);
-    vec sum[PRODUCT_FEW * 2 * PRODUCT_WIDE];
-    UNROLL
-    for (int i = 0; i < rows * vectors; i++) sum[i] = (vec){0};
-    for (int64_t c = 0; c < tile->depth; c++, x++, weights += 2 * LANES) {
+    const int vectors = PRODUCT_VECTORS * WIDE(rows);
+    vec sum[PRODUCT_FEW * PRODUCT_VECTORS * PRODUCT_WIDE];
+    clear(rows, vectors, sum);
+    for (int64_t c = 0; c < tile->depth; c++, x++, weights += WIDTH) {
         vec value[PRODUCT_FEW];
         UNROLL
         for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * x_stride]);
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            const vec w = vec_load(weights + v / 2 * panel + v % 2 * LANES);
+            const vec w =
+                vec_load(weights + v / PRODUCT_VECTORS * panel + v % PRODUCT_VECTORS * LANES);
             UNROLL
             for (int r = 0; r < rows; r++) sum[r * vectors + v] += value[r] * w;
         }
     }
-    finish_tile(rows, vectors, tile, sum);
+    finish_tile(rows, vectors, vectors, tile, sum);
 }
 
 typedef void multiply_fn(const struct tile *tile);
 
-#define MULTIPLY(rows)                                                                       \
-    static void multiply##rows##_1(const struct tile *tile) { multiply_tile(rows, 1, tile); } \
-    static void multiply##rows##_2(const struct tile *tile) { multiply_tile(rows, 2, tile); }
+#define MULTIPLY_ONE(rows, vectors)                                 \
+    static void multiply##rows##_##vectors(const struct tile *tile) { \
+        multiply_tile(rows, vectors, tile);                         \
+    }
+#if PRODUCT_VECTORS == 3
+#define MULTIPLY(rows) MULTIPLY_ONE(rows, 1) MULTIPLY_ONE(rows, 2) MULTIPLY_ONE(rows, 3)
+#define ENTRY(rows)    {multiply##rows##_1, multiply##rows##_2, multiply##rows##_3},
+#else
+#define MULTIPLY(rows) MULTIPLY_ONE(rows, 1) MULTIPLY_ONE(rows, 2)
+#define ENTRY(rows)    {multiply##rows##_1, multiply##rows##_2},
+#endif
 #define MULTIPLY_WIDE(rows) \
     static void wide##rows(const struct tile *tile) { multiply_wide(rows, tile); }
-SIMD_UP_TO(VALUES, MULTIPLY)
+SIMD_UP_TO(PRODUCT_VALUES, MULTIPLY)
 SIMD_UP_TO(PRODUCT_FEW, MULTIPLY_WIDE)
 
 /* multiply[rows][vectors - 1], wide[rows] */
-#define ENTRY(rows) {multiply##rows##_1, multiply##rows##_2},
 #define ENTRY_WIDE(rows) wide##rows,
-static multiply_fn *const multiply[VALUES + 1][2] = {{NULL}, SIMD_UP_TO(VALUES, ENTRY)};
+static multiply_fn *const multiply[PRODUCT_VALUES + 1][PRODUCT_VECTORS] = {
+    {NULL}, SIMD_UP_TO(PRODUCT_VALUES, ENTRY)};
 static multiply_fn *const wide[PRODUCT_FEW + 1] = {NULL, SIMD_UP_TO(PRODUCT_FEW, ENTRY_WIDE)};
 
 /* ---- Parts ---- */
@@ -297,7 +279,8 @@ static inline int64_t first_row(const struct task *task, int64_t i) {
 static bool reads_in_place(const struct task *task, int64_t depth) {
     const int64_t bytes = task->x_row * (int64_t)sizeof(float), sets = 4096, ways = 8;
     const int64_t distance = min_i64(bytes & -bytes, sets); /* of the nearest two sets */
-    if (task->x_column != 1 || depth % STEP || VALUES * distance > (ways - 1) * sets) return false;
+    if (task->x_column != 1 || depth % STEP || PRODUCT_VALUES * distance > (ways - 1) * sets)
+        return false;
     return task->plan->param[PRODUCT_PARTS] > 1 || task->panel_end - task->panel <= PRODUCT_NARROW;
 }
 
@@ -312,19 +295,22 @@ static void find_rows(struct task *task, int64_t c, int64_t depth) {
     task->part = task->block, task->part_stride = PRODUCT_STRIDE;
 }
 
-/* The task's first two tiles prefetch one half each of the next panel; the only tile of a task all of it. Panels that the task has
- * packed are in L2 already. */
+/*
+ * The task's first tiles prefetch the next panel, each the same part of it, several lines at a time from places far apart: evenly in time
+ * they delay loads the least. Panels that the task has packed are in L2 already.
+ */
 static inline void set_ahead(const struct task *task, struct tile *tile, int64_t i) {
-    const int64_t half = tile->panel / 2;
+    const int64_t tiles = min_i64(AHEAD, task->tile_end - task->tile);
+    const int64_t lines = ceil_div(GROUP_LINES, tiles), first = i * lines;
     const bool is_in_cache = !task->plan->packed_size;
-    tile->more = task->tile_end - task->tile == 1 ? half : 0;
-    tile->ahead = is_in_cache || i >= 2 ? NULL : tile->weights + tile->panel + i * half;
+    tile->n_ahead = is_in_cache ? 0 : max_i64(0, min_i64(lines, GROUP_LINES - first));
+    tile->ahead = tile->weights + tile->panel + first * tile->run;
 }
 
 /* Computes all tiles of the task for one panel, or for WIDE(rows) of them. */
 static void run_panels(const struct task *task, struct tile *tile, int64_t panel, bool is_wide) {
     const float *bias = task->call->bias;
-    const int64_t k = panel * 2 * LANES, row = first_row(task, task->tile);
+    const int64_t k = panel * WIDTH, row = first_row(task, task->tile);
     tile->outputs = task->plan->problem.k - k;
     tile->bias = bias ? bias + k : NULL;
     for (int64_t i = task->tile; i < task->tile_end; i++) {
@@ -334,7 +320,7 @@ static void run_panels(const struct task *task, struct tile *tile, int64_t panel
         if (task->residual) tile->residual = task->residual + n * task->residual_row + k;
         set_ahead(task, tile, i - task->tile);
         if (is_wide) wide[rows](tile);
-        else multiply[rows][tile->outputs > LANES](tile);
+        else multiply[rows][min_i64(ceil_div(tile->outputs, LANES), PRODUCT_VECTORS) - 1](tile);
     }
 }
 
@@ -344,7 +330,8 @@ static void run_part(struct task *task, int64_t part, const float *weights) {
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
     const int64_t rows = first_row(task, task->tile_end) - first_row(task, task->tile);
     struct tile tile = {.depth = round_up(depth, STEP),
-                        .panel = round_up(depth, STEP) * 2 * LANES,
+                        .panel = round_up(depth, STEP) * WIDTH,
+                        .run = depth / (GROUP * STEP) * LINE,
                         .y_stride = task->y_row,
                         .residual_stride = task->residual_row,
                         .is_first = part == 0,
@@ -363,8 +350,8 @@ static void run_part(struct task *task, int64_t part, const float *weights) {
 /* Calls the epilogue for all rows of the tiles [tile, tile_end). */
 static void finish_rows(const struct task *task) {
     const struct dnn_call *call = task->call;
-    const int64_t k = task->panel * 2 * LANES, end = first_row(task, task->tile_end);
-    const int64_t outputs = min_i64(task->panel_end * 2 * LANES, task->plan->problem.k) - k;
+    const int64_t k = task->panel * WIDTH, end = first_row(task, task->tile_end);
+    const int64_t outputs = min_i64(task->panel_end * WIDTH, task->plan->problem.k) - k;
     if (!call->epilogue) return;
     for (int64_t n = first_row(task, task->tile); n < end; n++)
         call->epilogue(call->epilogue_user, task->first + n, 0, k, (int)outputs);
@@ -385,7 +372,7 @@ static void set_range(struct task *task, const struct product_division *by, int6
 /* Where a packed weight has its part `part` of a panel. */
 static int64_t find_panel(const struct dnn_plan *plan, int64_t part, int64_t panel) {
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
-    return (c * plan->param[PRODUCT_PANELS] + panel * round_up(depth, STEP)) * 2 * LANES;
+    return (c * plan->param[PRODUCT_PANELS] + panel * round_up(depth, STEP)) * WIDTH;
 }
 
 /* Computes tasks [begin, end) of a product whose panels are packed. */
@@ -446,10 +433,10 @@ static float *pack_panel(const struct dnn_problem *p, const float *b, int64_t pa
                          float *to) {
     const int64_t row = p->matrix[DNN_B_ROW], column = p->matrix[DNN_B_COLUMN];
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, p->c - c);
-    const int64_t k = panel * 2 * LANES, outputs = min_i64(2 * LANES, p->k - k);
-    product_copy(b + c * row + k * column, row, column, depth, outputs, to, 2 * LANES, 2 * LANES);
-    to += depth * 2 * LANES;
-    for (int64_t i = depth; i % STEP; i++, to += 2 * LANES) memset(to, 0, 2 * LANES * sizeof *to);
+    const int64_t k = panel * WIDTH, outputs = min_i64(WIDTH, p->k - k);
+    product_copy(b + c * row + k * column, row, column, depth, outputs, to, WIDTH, WIDTH);
+    to += depth * WIDTH;
+    for (int64_t i = depth; i % STEP; i++, to += WIDTH) memset(to, 0, WIDTH * sizeof *to);
     return to;
 }
 
@@ -468,7 +455,7 @@ void ISA_NAME(dnn_pack_matmul)(const struct dnn_plan *plan, const float *b, floa
 
 /* Computes the tiles and panels of the task: b is packed once per part, for all rows; x is copied in blocks of rows. */
 static void run_matmul(struct task *task, const float *b, float *packed) {
-    const int64_t tile = task->tile, end = task->tile_end, most = PRODUCT_MAX_ROWS / VALUES;
+    const int64_t tile = task->tile, end = task->tile_end, most = PRODUCT_MAX_ROWS / PRODUCT_VALUES;
     const int64_t parts = task->plan->param[PRODUCT_PARTS], blocks = ceil_div(end - tile, most);
     for (int64_t part = 0; part < parts; part++) {
         pack_part(task, b, part, packed);

@@ -85,23 +85,44 @@ enum { STEP = 1 };
 #define HALF_VALUES 3
 #endif
 
-/* sum[i][v] += x[pixel i][c] * weights[c][v], for `step` channels c, pixels i, and 1 or 2 `vectors` v of output channels. at[i]: the
- * first channel of pixel i. weights: [c][2*LANES]. */
-INLINE void simd_multiply_at(int step, int pixels, int vectors, const float *const *at,
-                             const float *weights, vec (*sum)[2]) {
-    vec loaded[VALUES];
+/* The tile of a product (dnn/product.h): up to PRODUCT_VALUES rows x PRODUCT_VECTORS vectors. 9 x 3 take 12 loads for 27 multiply-adds,
+ * 14 x 2 take 16 for 28. Convolutions have 14 x 2, as few have a multiple of three blocks of channels. */
+#if REGISTERS == 32 && !defined BY_LANE
+#define PRODUCT_VALUES 9
+#define PRODUCT_VECTORS 3
+#else
+#define PRODUCT_VALUES VALUES
+#define PRODUCT_VECTORS 2
+#endif
+
+/* sum += x * w. Of many sums in an unrolled loop gcc computes every fourth one in a register of a factor, and moves it back: so many
+ * instructions (1.99 per product instead of 1.75) that they take time where another process has the other thread of the core. */
+INLINE void simd_add_product(vec *sum, vec x, vec w) {
+#if REGISTERS == 32 && defined __AVX512F__
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(x), "v"(w));
+#else
+    *sum += x * w;
+#endif
+}
+
+/* sum[i][v] += x[pixel i][c] * weights[c][v], for `step` channels c, pixels i, and the first `vectors` v of `width`. at[i]: the first
+ * channel of pixel i. weights: [c][width * LANES]; sum: [pixels][width]. */
+INLINE void simd_multiply_at(int step, int pixels, int vectors, int width, const float *const *at,
+                             const float *weights, vec *sum) {
+    vec loaded[VALUES], w[PRODUCT_VECTORS];
     if (step > 1) {
         UNROLL
         for (int i = 0; i < pixels; i++) loaded[i] = vec_load(at[i]);
     }
     UNROLL
-    for (int c = 0; c < step; c++, weights += 2 * LANES) {
-        const vec w0 = vec_load(weights), w1 = vec_load(weights + LANES);
+    for (int c = 0; c < step; c++, weights += width * LANES) {
+        UNROLL
+        for (int v = 0; v < vectors; v++) w[v] = vec_load(weights + v * LANES);
         UNROLL
         for (int i = 0; i < pixels; i++) {
             const vec x = vec_set(step > 1 ? loaded[i][c] : *at[i]);
-            sum[i][0] += x * w0;
-            if (vectors == 2) sum[i][1] += x * w1;
+            UNROLL
+            for (int v = 0; v < vectors; v++) simd_add_product(&sum[i * width + v], x, w[v]);
         }
     }
 }
@@ -115,7 +136,7 @@ INLINE void simd_multiply(int step, int rows, int columns, int vectors, int bloc
     const float *at[VALUES];
     UNROLL
     for (int i = 0; i < pixels; i++) at[i] = (i < columns ? first : second) + i % columns * block;
-    simd_multiply_at(step, pixels, vectors, at, weights, sum);
+    simd_multiply_at(step, pixels, vectors, 2, at, weights, sum[0]);
 }
 
 /* The destination of a tile's sums, and what is added to them. y and residual are blocked and have the same strides. */

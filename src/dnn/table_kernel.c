@@ -16,6 +16,8 @@ extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
 const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     .values = VALUES,
     .step = STEP,
+    .product_values = PRODUCT_VALUES,
+    .product_vectors = PRODUCT_VECTORS,
     DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).pack_matmul = ISA_NAME(dnn_pack_matmul),
     .finish = ISA_NAME(dnn_finish),
     .recurrent = ISA_NAME(dnn_recurrent),
