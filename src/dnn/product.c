@@ -27,6 +27,10 @@ static int64_t panel_width(const struct dnn_plan *plan) {
 static int64_t count_panels(const struct dnn_plan *plan) {
     return ceil_div(plan->problem.k, panel_width(plan));
 }
+/* Panels of b that a task of a matmul packs at a time, at most. */
+static int64_t most_packed(const struct dnn_plan *plan) {
+    return PRODUCT_MAX_PACKED / panel_width(plan);
+}
 static int64_t count_tiles(const struct dnn_plan *plan, int64_t rows) {
     return max_i64(1, ceil_div(rows, plan->kernels->product_values));
 }
@@ -162,7 +166,7 @@ static struct product_division divide_products(const struct dnn_plan *plan, int6
                                                int64_t n) {
     static const int counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
     const int64_t panels = plan->param[PRODUCT_PANELS], threads = plan->problem.threads;
-    const int64_t least = ceil_div(panels * panel_width(plan), PRODUCT_MAX_PACKED);
+    const int64_t least = ceil_div(panels, most_packed(plan));
     struct product_division by = {count_tiles(plan, rows), 1, least}, best = by;
     int64_t cost = estimate_products(&by, panels, n, threads);
     for (size_t r = 0; r < COUNT(counts) && counts[r] <= by.tiles && n < 8 * threads; r++)
@@ -201,10 +205,10 @@ static const char *refuse_matmul(const struct dnn_problem *p) {
 static void plan_matmul(struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const double products = 2.0 * (double)max_i64(1, p->batch_hint) * p->c * p->k;
-    const int64_t width = panel_width(plan), depth = min_i64(PRODUCT_DEPTH, p->c);
+    const int64_t depth = round_up(min_i64(PRODUCT_DEPTH, p->c), plan->kernels->step);
     set_parts(plan);
-    const int64_t panels = min_i64(count_panels(plan), PRODUCT_MAX_PACKED / width);
-    const int64_t packed = panels * round_up(depth, plan->kernels->step) * width;
+    const int64_t packed =
+        min_i64(count_panels(plan), most_packed(plan)) * panel_width(plan) * depth;
     plan->packed_size = packs_once(p) ? packed_size(plan) : 0;
     plan->n_pack_tasks = packs_once(p) ? count_panels(plan) : 0;
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);

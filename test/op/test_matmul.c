@@ -15,6 +15,7 @@
 
 #define N_CASES 400
 #define MARK 12345.0f
+#define N_GUARD 16384 /* floats behind scratch that must stay as they are: more than a panel */
 
 extern const struct dnn_impl dnn_matmul;
 
@@ -95,8 +96,8 @@ static void set_matrix(struct test *t) {
 }
 
 static void make_test(struct random *r, const struct dnn_isa *isa, struct test *t) {
-    static const int sizes[] = {1,  2,  3,  5,  8,   13,  16,  17,  31,
-                                32, 33, 49, 64, 100, 140, 257, 300, 600};
+    static const int sizes[] = {1,  2,  3,  5,   8,   13,  16,  17,  31,   32,
+                                33, 49, 64, 100, 140, 257, 300, 600, 1000, 1500};
     static const int threads[] = {1, 2, 4, 16};
     struct dnn_problem *p = &t->p;
     *t = (struct test){.n_dims = random_int(r, 0, 2), .products = 1};
@@ -138,13 +139,25 @@ static float *pack(const struct dnn_plan *plan, const struct test *t) {
     return packed;
 }
 
+static float *new_scratch(int64_t n) {
+    float *scratch = NULL;
+    REQUIRE(!posix_memalign((void **)&scratch, 64, (size_t)(n + N_GUARD) * sizeof *scratch));
+    for (int64_t i = 0; i < N_GUARD; i++) scratch[n + i] = MARK;
+    return scratch;
+}
+
+static bool is_guard_whole(const float *guard) {
+    int64_t n_marks = 0;
+    for (int64_t i = 0; i < N_GUARD; i++) n_marks += guard[i] == MARK;
+    return n_marks == N_GUARD;
+}
+
 static void run(struct random *r, const struct dnn_isa *isa, struct test *t, bool backwards) {
     struct dnn_plan plan = {.impl = &dnn_matmul, .kernels = isa->kernels, .problem = t->p};
     CHECK(!plan.impl->refuse(&t->p));
     plan.impl->plan(&plan);
-    float *scratch = NULL;
-    REQUIRE(!posix_memalign((void **)&scratch, 64, plan.scratch_size + 1));
-    float *packed = pack(&plan, t);
+    const int64_t n_scratch = (int64_t)(plan.scratch_size / sizeof(float));
+    float *scratch = new_scratch(n_scratch), *packed = pack(&plan, t);
     struct dnn_call call = {.x = t->a.at,
                             .packed = packed,
                             .weight = plan.packed_size ? NULL : t->b.at,
@@ -158,6 +171,7 @@ static void run(struct random *r, const struct dnn_isa *isa, struct test *t, boo
         const int64_t begin = (backwards ? ceil_div(n, step) - 1 - i : i) * step;
         plan.impl->run(&plan, &call, scratch, begin, min_i64(n, begin + step));
     }
+    CHECK(is_guard_whole(scratch + n_scratch));
     free(scratch), free(packed);
 }
 
