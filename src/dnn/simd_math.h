@@ -1,6 +1,6 @@
 /*
- * Functions on vectors, for kernels whose values need more than products: recurrent_kernel.c, recurrent_grad_kernel.c, attention_kernel.c. The formulas of
- * exp and tanh are those of dfp/vector.h, so that these kernels are as accurate as generated ones.
+ * Functions on vectors, for kernels whose values need more than products: recurrent_kernel.c, recurrent_grad_kernel.c,
+ * attention_kernel.c. The polynomials are those of dfp/vector.h, so that these kernels are as accurate as generated ones.
  */
 #ifndef SOL_SIMD_MATH_H
 #define SOL_SIMD_MATH_H
@@ -21,44 +21,36 @@ INLINE vec exponential_near_zero(vec r) {
     return p * r + 1.0f;
 }
 
-/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2. Adding 1.5 * 2^23 rounds to an integer; 2^n is applied as two factors. */
-INLINE vec exponential(vec x) {
-    vec c = pick(x > 89.0f, vec_set(89.0f), x);
-    c = pick(c < -104.0f, vec_set(-104.0f), c);
-    const vec t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f;
-    const ivec e = (ivec)((uvec)t - 0x4b400000u);
-    vec r = c - n * 0.693145752f;
-    r = r - n * 1.42860677e-6f;
-    const uvec half = (uvec)(e >> 1);
-    return exponential_near_zero(r) * (vec)((half + 127) << 23) *
-           (vec)(((uvec)e - half + 127) << 23);
-}
-
-/* exp(x) for x <= 0: less work. Below -87, where the result would lose digits, it is 0. NaN stays. 2^n is added to the exponent:
- * t ends with the bits of n. */
+/* exp(x) = 2^n * exp(r), |r| <= ln(2)/2, for x <= 0. Adding 1.5 * 2^23 rounds to an integer, and t ends with the bits of n. Below -87,
+ * where the result would lose digits, it is 0. NaN stays: so 2^n is a factor, and not added to the exponent. */
 INLINE vec exponential_of_negative(vec x) {
     const vec t = x * 1.44269504f + 12582912.0f, n = t - 12582912.0f;
     vec r = x - n * 0.693145752f;
     r = r - n * 1.42860677e-6f;
-    const uvec y = (uvec)exponential_near_zero(r) + ((uvec)t << 23);
+    const vec y = exponential_near_zero(r) * (vec)(((uvec)t << 23) + 0x3f800000);
 #if LANES == 16 && defined __AVX512F__
     const __mmask16 tiny = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
-    return (vec)_mm512_mask_mov_ps((__m512)(vec)y, tiny, _mm512_setzero_ps());
+    return (vec)_mm512_mask_mov_ps((__m512)y, tiny, _mm512_setzero_ps());
 #else
-    return (vec)(y & ~(uvec)(x < -87.0f));
+    return (vec)((uvec)y & ~(uvec)(x < -87.0f));
 #endif
 }
 
-INLINE vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
+/* With e = exp(-|x|), which takes less work than exp(x): 1 / (1 + e), or e / (1 + e) if x < 0. */
+INLINE vec sigmoid(vec x) {
+    const vec e = exponential_of_negative((vec)((ivec)x | (int32_t)0x80000000));
+    return pick(x < 0.0f, e, vec_set(1.0f)) / (1.0f + e);
+}
 
-/* Near zero an odd polynomial, elsewhere 1 - 2 / (exp(2 |x|) + 1) with the sign of x. */
+/* Near zero an odd polynomial, elsewhere 1 - 2 e / (1 + e) with e = exp(-2 |x|), and the sign of x. */
 INLINE vec tangent(vec x) {
     const vec a = (vec)((ivec)x & 0x7fffffff), s = x * x;
     vec p = -5.70498872745e-3f * s + 2.06390887954e-2f;
     p = p * s - 5.37397155531e-2f;
     p = p * s + 1.33314422036e-1f;
     p = p * s - 3.33332819422e-1f;
-    vec far = 1.0f - 2.0f / (exponential(a + a) + 1.0f);
+    const vec e = exponential_of_negative(-2.0f * a);
+    vec far = 1.0f - 2.0f * e / (1.0f + e);
     far = (vec)((ivec)far | ((ivec)x & (int32_t)0x80000000));
     return pick(a < 0.625f, p * s * x + x, far);
 }

@@ -92,6 +92,16 @@ def test_large():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_values_that_are_not_finite(kind):
+    """NaN stays NaN, whatever its bits are; infinite and large gates are 0, 1 or -1."""
+    nan = torch.tensor([0x7FC00001, 0x7FC00101], dtype=torch.int32).view(torch.float32)
+    x = torch.cat([nan, torch.tensor([torch.inf, -torch.inf, 1e4, -1e4, 90.0, 1e-40])])
+    x = x.view(1, 8, 1)  # one step of eight samples
+    layer = KINDS[kind](1, 17, bias=False).eval()
+    assert_native(sol.optimize(layer, x), x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_cells(kind):
     """Each call of a cell is a layer. They share the packed weight."""
 
