@@ -14,8 +14,10 @@
 #define ROWS 3
 #endif
 enum { VECTORS = 4 };
+#define LINE 16 /* floats of a cache line */
 
-/* sum[i][v] = the products of the `inner` values of row i with vectors v, v + vectors, .. of the weight. */
+/* sum[i][v] = the products of the `inner` values of row i with vectors v, v + vectors, .. of the weight. Rows are prefetched, as other
+ * threads have written parts of them in the step before. */
 INLINE void multiply_tile(int rows, int vectors, int64_t inner, const float *weight,
                           const float *const row[ROWS], vec (*sum)[VECTORS]) {
     UNROLL
@@ -24,6 +26,10 @@ INLINE void multiply_tile(int rows, int vectors, int64_t inner, const float *wei
         for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
     }
     for (int64_t k = 0; k < inner; k++, weight += vectors * LANES) {
+        if (k % LINE == 0) {
+            UNROLL
+            for (int i = 0; i < rows; i++) __builtin_prefetch(row[i] + k + 3 * LINE);
+        }
         vec x[ROWS];
         UNROLL
         for (int i = 0; i < rows; i++) x[i] = vec_set(row[i][k]);
