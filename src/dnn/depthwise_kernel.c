@@ -215,8 +215,6 @@ static void fill_plane(const struct work *work, int64_t q) {
 
 /* ---- Tiles ---- */
 
-#define LINE 16 /* floats of a cache line */
-
 /* Divides the rows of x that the next task reads among the tiles of this one: of the last plane, as it has read the others. */
 static void plan_ahead(struct work *work) {
     const struct dnn_problem *p = &work->plan->problem;

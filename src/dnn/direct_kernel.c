@@ -18,8 +18,6 @@
 #include "dnn/int8.h"
 #include "dnn/simd_transpose.h"
 
-#define LINE 16 /* floats of a cache line */
-
 /* One tile: up to VALUES pixels in one row or two, times one or two channel blocks of y. */
 struct tile {
     const float *x;       /* input of the first pixel, to which a tap's offset is added */

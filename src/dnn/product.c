@@ -105,7 +105,9 @@ static void make_plan(struct dnn_plan *plan) {
     plan->packed_size = packed_size(plan);
     plan->n_pack_tasks = count_panels(plan);
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
-    plan->cost = fmax((double)plan->packed_size / bytes_per_s, 2 * rows * p->c * p->k / rate);
+    /* Vectors of zeros at the end of the last panel are not read. */
+    const double bytes = sizeof(float) * (double)p->c * (double)round_up(p->k, p->lanes);
+    plan->cost = fmax(bytes / bytes_per_s, 2 * rows * p->c * p->k / rate);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {

@@ -13,7 +13,6 @@
 #include "dnn/product_copy.h"
 #include "dnn/simd.h"
 
-#define LINE 16 /* floats of a cache line */
 #define WIDTH (PRODUCT_VECTORS * LANES) /* outputs of a panel */
 /* A loop's iteration multiplies GROUP * STEP inputs. Where STEP is 1, this saves additions to pointers. */
 #define GROUP (STEP > 1 ? 1 : 4)
@@ -203,11 +202,10 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     finish_tile(rows, vectors, PRODUCT_VECTORS, tile, sum);
 }
 
-/* A few rows, WIDE(rows) panels. The last panel may have vectors of zeros. */
-INLINE void multiply_wide(int rows, const struct tile *tile) {
+/* A few rows, the first `vectors` of a panel, or of several panels. */
+INLINE void multiply_some(int rows, int vectors, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
     const int64_t panel = tile->panel, x_stride = tile->x_stride;
-    const int vectors = PRODUCT_VECTORS * WIDE(rows);
     vec sum[PRODUCT_FEW * PRODUCT_VECTORS * PRODUCT_WIDE];
     clear(rows, vectors, sum);
     for (int64_t c = 0; c < tile->depth; c++, x++, weights += WIDTH) {
@@ -223,6 +221,15 @@ INLINE void multiply_wide(int rows, const struct tile *tile) {
         }
     }
     finish_tile(rows, vectors, vectors, tile, sum);
+}
+
+/* WIDE(rows) panels. Of one panel, vectors without outputs are left out; of several, they are zeros. */
+INLINE void multiply_wide(int rows, const struct tile *tile) {
+    const int64_t vectors = ceil_div(tile->outputs, LANES);
+    if (WIDE(rows) > 1 || vectors >= PRODUCT_VECTORS)
+        multiply_some(rows, PRODUCT_VECTORS * WIDE(rows), tile);
+    else if (vectors == 2) multiply_some(rows, 2, tile);
+    else multiply_some(rows, 1, tile);
 }
 
 typedef void multiply_fn(const struct tile *tile);

@@ -14,7 +14,6 @@
 #define ROWS 3
 #endif
 enum { VECTORS = 4 };
-#define LINE 16 /* floats of a cache line */
 
 /* sum[i][v] = the products of the `inner` values of row i with vectors v, v + vectors, .. of the weight. Rows are prefetched, as other
  * threads have written parts of them in the step before. */
