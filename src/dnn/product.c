@@ -43,7 +43,7 @@ static void set_parts(struct dnn_plan *plan) {
 static size_t packed_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t inputs = round_up(p->c, plan->kernels->step);
-    return (size_t)(inputs * count_panels(plan) * panel_width(plan)) * sizeof(float);
+    return (size_t)(inputs * round_up(p->k, p->lanes)) * sizeof(float);
 }
 
 /* ---- Division of a linear layer ---- */
@@ -105,9 +105,7 @@ static void make_plan(struct dnn_plan *plan) {
     plan->packed_size = packed_size(plan);
     plan->n_pack_tasks = count_panels(plan);
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
-    /* Vectors of zeros at the end of the last panel are not read. */
-    const double bytes = sizeof(float) * (double)p->c * (double)round_up(p->k, p->lanes);
-    plan->cost = fmax(bytes / bytes_per_s, 2 * rows * p->c * p->k / rate);
+    plan->cost = fmax((double)plan->packed_size / bytes_per_s, 2 * rows * p->c * p->k / rate);
 }
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
@@ -117,9 +115,8 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
 }
 
 /* Packs the inputs [begin, end) of a part's panel, at most a cache line of each output's row: other rows may displace it. */
-static void pack_line(const struct dnn_plan *plan, const float *weight, int64_t panel,
+static void pack_line(const struct dnn_plan *plan, const float *weight, int64_t n, int64_t width,
                       int64_t begin, int64_t end, float *to) {
-    const int64_t width = panel_width(plan), n = min_i64(width, plan->problem.k - panel * width);
     for (int64_t j = 0; j < n; j++, weight += plan->problem.c)
         for (int64_t i = begin; i < end; i++) to[i * width + j] = weight[i];
     for (int64_t j = n; j < width; j++)
@@ -129,13 +126,14 @@ static void pack_line(const struct dnn_plan *plan, const float *weight, int64_t 
 /* Pack task: a panel, all its parts. */
 static void pack(const struct dnn_plan *plan, const float *weight, float *packed, int64_t task) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t width = panel_width(plan), step = plan->kernels->step, line = 16;
-    weight += task * width * p->c;
+    const int64_t whole = panel_width(plan), step = plan->kernels->step, line = 16;
+    const int64_t n = min_i64(whole, p->k - task * whole), width = round_up(n, p->lanes);
+    weight += task * whole * p->c;
     for (int64_t c = 0; c < p->c; c += PRODUCT_DEPTH) {
         const int64_t depth = min_i64(PRODUCT_DEPTH, p->c - c), stored = round_up(depth, step);
-        float *to = packed + (c * plan->param[PRODUCT_PANELS] + task * stored) * width;
+        float *to = packed + c * round_up(p->k, p->lanes) + task * stored * whole;
         for (int64_t i = 0; i < depth; i += line)
-            pack_line(plan, weight + c, task, i, min_i64(i + line, depth), to);
+            pack_line(plan, weight + c, n, width, i, min_i64(i + line, depth), to);
         memset(to + depth * width, 0, (size_t)((stored - depth) * width) * sizeof *to);
     }
 }

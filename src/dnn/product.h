@@ -4,8 +4,9 @@
  *   linear: y[row][output] = sum over inputs of x[row][input] * weight[output][input]
  *   matmul: many products y = x * b, whose matrices have any strides
  *
- * The inputs are divided into parts of PRODUCT_DEPTH, the outputs into panels of PRODUCT_VECTORS vectors, two or three (dnn/simd.h). The
- * packed weight is [part][panel][input of the part][output of the panel]. Inputs and outputs beyond the last one are zeros.
+ * The inputs are divided into parts of PRODUCT_DEPTH, the outputs into panels of PRODUCT_VECTORS vectors, two or three (dnn/simd.h); the
+ * last one has as many as it needs. The packed weight is [part][panel][input of the part][output of the panel]. Inputs and outputs beyond the
+ * last one are zeros.
  *
  *   task = some tiles of rows x some panels; all parts, one after the other
  *     part  -> the task's rows of x stay in L2; they are copied into a dense block in scratch, if they cannot be read in place (an x

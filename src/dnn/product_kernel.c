@@ -13,7 +13,7 @@
 #include "dnn/product_copy.h"
 #include "dnn/simd.h"
 
-#define WIDTH (PRODUCT_VECTORS * LANES) /* outputs of a panel */
+#define WIDTH (PRODUCT_VECTORS * LANES) /* outputs of a whole panel */
 /* A loop's iteration multiplies GROUP * STEP inputs. Where STEP is 1, this saves additions to pointers. */
 #define GROUP (STEP > 1 ? 1 : 4)
 /* Cache lines of a group's weights. */
@@ -108,19 +108,19 @@ static __attribute__((noinline)) void finish_some(int rows, int step, const stru
     }
 }
 
-/* Stores all vectors of a tile. The sums of row r are sum[r * step]. */
-INLINE void finish_tile(int rows, int vectors, int step, const struct tile *tile, vec *sum) {
+/* Stores all vectors of a tile. */
+INLINE void finish_tile(int rows, int vectors, const struct tile *tile, vec *sum) {
     UNROLL
     for (int v = 0; v < vectors; v++) {
         const int64_t k = (int64_t)v * LANES, n = tile->outputs - k;
         if (n >= LANES) {
-            finish_vector(rows, step, tile, k, LANES, sum + v);
+            finish_vector(rows, vectors, tile, k, LANES, sum + v);
         } else if (n > 0 && HAS_MASKS) {
-            finish_vector(rows, step, tile, k, n, sum + v);
+            finish_vector(rows, vectors, tile, k, n, sum + v);
         } else if (n > 0) {
             vec some[PRODUCT_VALUES];
             UNROLL
-            for (int r = 0; r < rows; r++) some[r] = sum[r * step + v];
+            for (int r = 0; r < rows; r++) some[r] = sum[r * vectors + v];
             finish_some(rows, 1, tile, k, n, some);
         }
     }
@@ -171,7 +171,7 @@ INLINE void multiply_steps(int n, int rows, int vectors, struct rows *x, const f
         for (int r = 0; r < rows; r++)
             at[r] = i + (const float *)(x->row[r / 5] +
                                         (r % 5 == 3 ? x->three_strides : r % 5 * x->stride));
-        simd_multiply_at(STEP, rows, vectors, PRODUCT_VECTORS, at, weights + i * WIDTH, sum);
+        simd_multiply_at(STEP, rows, vectors, vectors, at, weights + i * vectors * LANES, sum);
     }
     UNROLL
     for (int r = 0; r < rows; r += 5) x->row[r / 5] += n * STEP * sizeof(float);
@@ -186,7 +186,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     int left = rows; /* of y, to be fetched */
     int64_t c = 0;
     vec sum[PRODUCT_VALUES * PRODUCT_VECTORS];
-    clear(rows, PRODUCT_VECTORS, sum);
+    clear(rows, vectors, sum);
     for (; c + GROUP * STEP <= tile->depth; c += GROUP * STEP) {
         for (int64_t i = 0; i < n_ahead; i++) __builtin_prefetch(ahead + i * run, 0, 2);
         ahead += LINE;
@@ -195,40 +195,38 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
             y += y_stride, left--;
         }
         multiply_steps(GROUP, rows, vectors, &x, weights, sum);
-        weights += GROUP * STEP * WIDTH;
+        weights += GROUP * STEP * vectors * LANES;
     }
-    for (; c < tile->depth; c += STEP, weights += STEP * WIDTH)
+    for (; c < tile->depth; c += STEP, weights += STEP * vectors * LANES)
         multiply_steps(1, rows, vectors, &x, weights, sum);
-    finish_tile(rows, vectors, PRODUCT_VECTORS, tile, sum);
+    finish_tile(rows, vectors, tile, sum);
 }
 
-/* A few rows, the first `vectors` of a panel, or of several panels. */
+/* A few rows, and the `vectors` of a panel, or of several whole ones. */
 INLINE void multiply_some(int rows, int vectors, const struct tile *tile) {
     const float *x = tile->x, *weights = tile->weights;
     const int64_t panel = tile->panel, x_stride = tile->x_stride;
+    const int of_panel = vectors < PRODUCT_VECTORS ? vectors : PRODUCT_VECTORS;
     vec sum[PRODUCT_FEW * PRODUCT_VECTORS * PRODUCT_WIDE];
     clear(rows, vectors, sum);
-    for (int64_t c = 0; c < tile->depth; c++, x++, weights += WIDTH) {
+    for (int64_t c = 0; c < tile->depth; c++, x++, weights += of_panel * LANES) {
         vec value[PRODUCT_FEW];
         UNROLL
         for (int r = 0; r < rows; r++) value[r] = vec_set(x[r * x_stride]);
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            const vec w =
-                vec_load(weights + v / PRODUCT_VECTORS * panel + v % PRODUCT_VECTORS * LANES);
+            const vec w = vec_load(weights + v / of_panel * panel + v % of_panel * LANES);
             UNROLL
             for (int r = 0; r < rows; r++) sum[r * vectors + v] += value[r] * w;
         }
     }
-    finish_tile(rows, vectors, vectors, tile, sum);
+    finish_tile(rows, vectors, tile, sum);
 }
 
-/* WIDE(rows) panels. Of one panel, vectors without outputs are left out; of several, they are zeros. */
+/* WIDE(rows) whole panels, or the last one. */
 INLINE void multiply_wide(int rows, const struct tile *tile) {
-    const int64_t vectors = ceil_div(tile->outputs, LANES);
-    if (WIDE(rows) > 1 || vectors >= PRODUCT_VECTORS)
-        multiply_some(rows, PRODUCT_VECTORS * WIDE(rows), tile);
-    else if (vectors == 2) multiply_some(rows, 2, tile);
+    if (tile->outputs > WIDTH - LANES) multiply_some(rows, PRODUCT_VECTORS * WIDE(rows), tile);
+    else if (tile->outputs > LANES) multiply_some(rows, 2, tile);
     else multiply_some(rows, 1, tile);
 }
 
@@ -347,7 +345,9 @@ static void run_part(struct task *task, int64_t part, const float *weights) {
     find_rows(task, c, depth);
     tile.x_stride = task->part_stride;
     for (int64_t panel = task->panel; panel < task->panel_end;) {
-        const bool is_wide = rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end;
+        const bool is_wide =
+            rows <= PRODUCT_FEW && panel + WIDE(rows) <= task->panel_end &&
+            (WIDE(rows) == 1 || plan->problem.k > (panel + WIDE(rows)) * WIDTH - LANES);
         tile.weights = weights + (panel - task->panel) * tile.panel;
         run_panels(task, &tile, panel, is_wide);
         panel += is_wide ? WIDE(rows) : 1;
@@ -379,7 +379,7 @@ static void set_range(struct task *task, const struct product_division *by, int6
 /* Where a packed weight has its part `part` of a panel. */
 static int64_t find_panel(const struct dnn_plan *plan, int64_t part, int64_t panel) {
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, plan->problem.c - c);
-    return (c * plan->param[PRODUCT_PANELS] + panel * round_up(depth, STEP)) * WIDTH;
+    return c * round_up(plan->problem.k, LANES) + panel * round_up(depth, STEP) * WIDTH;
 }
 
 /* Computes tasks [begin, end) of a product whose panels are packed. */
@@ -441,10 +441,10 @@ static float *pack_panel(const struct dnn_problem *p, const float *b, int64_t pa
     const int64_t row = p->matrix[DNN_B_ROW], column = p->matrix[DNN_B_COLUMN];
     const int64_t c = part * PRODUCT_DEPTH, depth = min_i64(PRODUCT_DEPTH, p->c - c);
     const int64_t k = panel * WIDTH, outputs = min_i64(WIDTH, p->k - k);
-    product_copy(b + c * row + k * column, row, column, depth, outputs, to, WIDTH, WIDTH);
-    to += depth * WIDTH;
-    for (int64_t i = depth; i % STEP; i++, to += WIDTH) memset(to, 0, WIDTH * sizeof *to);
-    return to;
+    const int64_t width = round_up(outputs, LANES), zeros = (round_up(depth, STEP) - depth) * width;
+    product_copy(b + c * row + k * column, row, column, depth, outputs, to, width, width);
+    memset(to + depth * width, 0, (size_t)zeros * sizeof *to);
+    return to + depth * width + zeros;
 }
 
 /* Packs the task's panels of one part of b. */
