@@ -114,10 +114,10 @@ static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     return by.row_parts * by.panel_parts;
 }
 
-/* Packs the inputs [begin, end) of a part's panel, at most a cache line of each output's row: other rows may displace it. */
-static void pack_line(const struct dnn_plan *plan, const float *weight, int64_t n, int64_t width,
+/* Packs the inputs [begin, end) of a panel with n outputs, at most a cache line of each output's row: other rows may displace it. */
+static void pack_line(const struct dnn_problem *p, const float *weight, int64_t n, int64_t width,
                       int64_t begin, int64_t end, float *to) {
-    for (int64_t j = 0; j < n; j++, weight += plan->problem.c)
+    for (int64_t j = 0; j < n; j++, weight += p->c)
         for (int64_t i = begin; i < end; i++) to[i * width + j] = weight[i];
     for (int64_t j = n; j < width; j++)
         for (int64_t i = begin; i < end; i++) to[i * width + j] = 0;
@@ -133,7 +133,7 @@ static void pack(const struct dnn_plan *plan, const float *weight, float *packed
         const int64_t depth = min_i64(PRODUCT_DEPTH, p->c - c), stored = round_up(depth, step);
         float *to = packed + c * round_up(p->k, p->lanes) + task * stored * whole;
         for (int64_t i = 0; i < depth; i += line)
-            pack_line(plan, weight + c, n, width, i, min_i64(i + line, depth), to);
+            pack_line(p, weight + c, n, width, i, min_i64(i + line, depth), to);
         memset(to + depth * width, 0, (size_t)((stored - depth) * width) * sizeof *to);
     }
 }
