@@ -462,7 +462,7 @@ def test_memory_is_used_again(pair):
 
 
 def test_memory_of_large_gradients():
-    """It is used again, but not while a tensor has it."""
+    """It is used again, also by a profile, but not while a tensor has it."""
     eager = nn.Linear(600, 600)
     optimized = sol.optimize(copy.deepcopy(eager), sol.input([0, 600]))
     kept, addresses = None, set()
@@ -474,6 +474,9 @@ def test_memory_of_large_gradients():
         kept = (gradient, gradient.clone()) if i == 2 else kept
         del gradient
     assert len(addresses) == 2 and torch.equal(*kept)
+    optimized.zero_grad()
+    plan, _, _, batch = engine_of(optimized).find_run((torch.randn(8, 600),), {})
+    assert addresses & {y.data_ptr() for y in plan._make_outputs(plan.symbols(batch))}
 
 
 def test_threads_of_torch(pair):

@@ -88,8 +88,7 @@ class TrainingPlan(Plan):
 
     def forward(self, weights, symbols, inputs, saved):
         """Runs the forward call. Returns its outputs. ``saved``: of ``take_saved``."""
-        shapes = self._output_shapes(symbols)[: self.n_outputs]
-        outputs = [empty(shape, **kind) for shape, kind in zip(shapes, self.kinds)]
+        outputs = self._make_results(symbols)
         sources = [x.data_ptr() for x in inputs] + self._forward_zeros
         results = [y.data_ptr() for y in outputs] + self._backward_zeros
         self.program.forward(weights, symbols, sources, results, saved.data_ptr())
@@ -108,9 +107,7 @@ class TrainingPlan(Plan):
             for x, (shape, kind), has in zip(given, types, self.differentiable)
             if has
         ]
-        found = [
-            self._take_gradient(i, symbols, *types[i]) for i in range(self.n_outputs, len(types))
-        ]
+        found = self._take_gradients(symbols)
         sources = [_address(inputs.get(i)) for i in range(self.n_inputs)]
         results = [_address(outputs.get(i)) for i in range(self.n_outputs)]
         self.program.backward(
@@ -124,6 +121,22 @@ class TrainingPlan(Plan):
         return [
             found[slot.output - self.n_outputs] if slot and slot.is_reached(has_gradient) else None
             for slot in self.slots
+        ]
+
+    def _make_outputs(self, symbols):
+        """Those of both calls, in memory as in a step: to fault in new pages would take a large part of the time of a profile's steps."""
+        return self._make_results(symbols) + self._take_gradients(symbols)
+
+    def _make_results(self, symbols):
+        """Returns tensors for the outputs of the forward call."""
+        shapes = self._output_shapes(symbols)[: self.n_outputs]
+        return [empty(shape, **kind) for shape, kind in zip(shapes, self.kinds)]
+
+    def _take_gradients(self, symbols):
+        shapes = self._output_shapes(symbols)
+        return [
+            self._take_gradient(i, symbols, shapes[i], self.kinds[i])
+            for i in range(self.n_outputs, len(shapes))
         ]
 
     def _take_gradient(self, output, symbols, shape, kind):
