@@ -19,8 +19,12 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ALIGNMENT = 64 }; /* of sol_program_forward */
+/* Memory of at least so many bytes is in huge pages, if the system has some: backward reads what forward has written, often with far
+ * strides, and needs fewer address translations. Whole pages only: the rest of a block would take memory that nothing uses. */
+enum { LEAST_HUGE = 4 << 20, HUGE_PAGE = 2 << 20 };
 
 struct block {
     struct managed managed; /* first, as DLPack passes its address */
@@ -83,11 +87,18 @@ static struct block *take_idle(struct saved_list *list, size_t size) {
     return found;
 }
 
+static void *new_memory(size_t size) {
+    const size_t alignment = size < LEAST_HUGE ? ALIGNMENT : HUGE_PAGE;
+    void *data = aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (data && size >= LEAST_HUGE) madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return data;
+}
+
 static struct block *new_block(size_t size) {
     struct block *block = calloc(1, sizeof *block);
     if (!block) return NULL;
     block->size = size;
-    block->data = aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    block->data = new_memory(size);
     if (block->data) return block;
     free(block);
     return NULL;
