@@ -101,10 +101,9 @@ class TrainingPlan(Plan):
         None.
         """
         shapes = self._output_shapes(symbols)
-        types = [*zip(shapes, self.kinds)]
         seeds = [
             torch.zeros(shape, **kind) if x is None else x.resolve_neg().contiguous()
-            for x, (shape, kind), has in zip(given, types, self.differentiable)
+            for x, shape, kind, has in zip(given, shapes, self.kinds, self.differentiable)
             if has
         ]
         found = self._take_gradients(symbols)
