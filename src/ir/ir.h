@@ -4,8 +4,7 @@
  *   builder (model.c) / text (text.c)  ->  struct model  ->  passes  ->  clusters  ->  program
  *
  * A model lives in one arena. Tensors and layers have dense ids, so that other parts keep data in arrays by id; an id
- * is never used twice in a model. A tensor points to its producer, but not to its readers; passes search the list of
- * layers for those (pass/edit.c).
+ * is never used twice in a model. A tensor points to its producer and to its readers.
  *
  * Each kind of layer is one line of layer.def: name, number of inputs, attributes, traits, and four functions: infer computes the
  * output's shape, types its element type, define gives what it computes as a point expression, for DFP, grad adds its gradient. Its scalar reference is in device/ref.
@@ -68,6 +67,8 @@ struct tensor {
     int rank;
     struct size dim[SOL_MAX_RANK]; /* outermost first */
     struct layer *producer;
+    /* of the model's layers, as often as they read it: see ir_find_readers */
+    VEC(struct layer *) readers;
     const char *name;
     enum phase phase;     /* in which it is computed, or first passed by the caller */
     bool is_updated;      /* a parameter that is in the model's list of updates */
@@ -111,6 +112,7 @@ struct model {
     VEC(enum phase) output_phases; /* FORWARD, or BACKWARD: a gradient */
     VEC(struct update) updates;    /* at most one per parameter */
     int n_tensors, n_layers;       /* ids in use are below these */
+    int n_edits;                   /* how often ir_add and ir_replace have changed the model */
     /* Composites that the device of this compile computes as a whole, with channel blocks of `lanes`: decompose leaves them. NULL: none. */
     bool (*computes)(const struct layer *layer, int lanes);
     int lanes;
@@ -205,6 +207,9 @@ bool ir_has_backward(const struct model *m);
 enum sol_status ir_add_update(struct model *m, struct tensor *param, struct tensor *value);
 /* Deep copy into another arena, so that passes never change the user's model. Layers of the copy run as soon as their inputs are there. */
 struct model *ir_clone(struct arena *arena, const struct model *m);
+/* Lists the readers of each tensor, in the model's order. ir_add and ir_replace keep the lists; who removes layers, or changes their inputs,
+ * calls this (pass_clean does). */
+void ir_find_readers(struct model *m);
 /* Makes all readers of `from` read `to` instead; where `from` is an output or the value of an update, `to` becomes it. */
 void ir_replace(struct model *m, struct tensor *from, struct tensor *to);
 /* Is the tensor a result of a call: an output, or the value of an update? */

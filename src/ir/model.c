@@ -57,6 +57,17 @@ enum sol_status ir_add_symbol(struct model *m, const char *name, int64_t least, 
     return fail(SOL_EUNSUPPORTED, "more than %d symbols", SIZE_SYMBOLS);
 }
 
+static void list_readings(struct model *m, struct layer *l) {
+    for (int i = 0; i < l->n_in; i++) VEC_PUSH(m->arena, &l->in[i]->readers, l);
+}
+
+/* When memory is out, the layer is not in the model. */
+static void append(struct model *m, struct layer *l) {
+    list_readings(m, l);
+    VEC_PUSH(m->arena, &m->layers, l);
+    m->n_edits++;
+}
+
 struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *name,
                              enum sol_dtype dtype, int rank, const struct size *dim) {
     struct layer *l = new_layer(m, kind, 0, NULL, 1, NULL, NULL);
@@ -66,7 +77,7 @@ struct tensor *ir_add_source(struct model *m, enum layer_kind kind, const char *
     for (int i = 0; i < rank; i++) t->dim[i] = dim[i];
     t->name = arena_strdup(m->arena, name ? name : "");
     t->phase = kind == LAYER_param ? PREPACK : FORWARD;
-    VEC_PUSH(m->arena, &m->layers, l);
+    append(m, l);
     if (kind == LAYER_input) VEC_PUSH(m->arena, &m->inputs, t);
     else VEC_PUSH(m->arena, &m->params, t);
     return t;
@@ -157,7 +168,7 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
     /* What depends on symbols is computed at every call, even from constants: sizes, and where a slice or a range starts. */
     if (!size_is_const(ir_elements(t)) || !size_is_const(l->attr.start))
         t->phase = phase_join(t->phase, FORWARD);
-    VEC_PUSH(m->arena, &m->layers, l);
+    append(m, l);
     *out = t;
     return SOL_OK;
 }
@@ -197,7 +208,7 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
         out[i]->rank = type[i].rank;
         memcpy(out[i]->dim, type[i].dim, sizeof out[i]->dim);
     }
-    VEC_PUSH(m->arena, &m->layers, l);
+    append(m, l);
     return SOL_OK;
 }
 
@@ -256,10 +267,11 @@ static void clone_layer(struct model *copy, const struct layer *l, struct tensor
         *t = *l->out[i];
         t->id = id;
         t->producer = c;
+        memset(&t->readers, 0, sizeof t->readers);
         join_phases(c, t);
         if (t->name) t->name = arena_strdup(copy->arena, t->name);
     }
-    VEC_PUSH(copy->arena, &copy->layers, c);
+    append(copy, c);
 }
 
 struct model *ir_clone(struct arena *arena, const struct model *m) {
@@ -290,12 +302,27 @@ struct model *ir_clone(struct arena *arena, const struct model *m) {
 
 /* ---- Queries and changes ---- */
 
-void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
+void ir_find_readers(struct model *m) {
     for (int i = 0; i < m->layers.n; i++) {
         struct layer *l = m->layers.at[i];
-        for (int k = 0; k < l->n_in; k++)
-            if (l->in[k] == from) l->in[k] = to;
+        for (int k = 0; k < l->n_out; k++) l->out[k]->readers.n = 0;
+        list_readings(m, l);
     }
+}
+
+static void replace_inputs(struct model *m, struct layer *l, const struct tensor *from,
+                           struct tensor *to) {
+    for (int k = 0; k < l->n_in; k++) {
+        if (l->in[k] != from) continue;
+        l->in[k] = to;
+        VEC_PUSH(m->arena, &to->readers, l);
+    }
+}
+
+void ir_replace(struct model *m, struct tensor *from, struct tensor *to) {
+    for (int i = 0; i < from->readers.n; i++) replace_inputs(m, from->readers.at[i], from, to);
+    from->readers.n = 0;
+    m->n_edits++;
     for (int i = 0; i < m->outputs.n; i++)
         if (m->outputs.at[i] == from) m->outputs.at[i] = to;
     for (int i = 0; i < m->updates.n; i++)

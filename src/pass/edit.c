@@ -1,4 +1,4 @@
-/* Tools for passes: find readers, apply rules, sort the list of layers. */
+/* Tools for passes: find a single reader, apply rules, sort the list of layers. */
 #include "pass/pass.h"
 
 #include <stdlib.h>
@@ -18,21 +18,8 @@ enum sol_status pass_apply(struct model *m, const struct pass_rule *rules, int n
     return SOL_OK;
 }
 
-static int count_uses(const struct layer *layer, const struct tensor *t) {
-    int n = 0;
-    for (int i = 0; i < layer->n_in; i++) n += layer->in[i] == t;
-    return n;
-}
-
 struct layer *pass_single_reader(const struct model *m, const struct tensor *t) {
-    struct layer *reader = NULL;
-    if (ir_is_output(m, t)) return NULL;
-    for (int i = 0; i < m->layers.n; i++) {
-        int uses = count_uses(m->layers.at[i], t);
-        if (uses > 1 || (uses && reader)) return NULL;
-        if (uses) reader = m->layers.at[i];
-    }
-    return reader;
+    return t->readers.n == 1 && !ir_is_output(m, t) ? t->readers.at[0] : NULL;
 }
 
 /* Depth-first walk from the outputs. It has an explicit stack, as recursion could overflow the C stack on a deep model. */
@@ -123,4 +110,5 @@ static struct tensor **order_outputs(const struct model *m) {
 void pass_clean(struct model *m) {
     sort_layers(m, m->outputs.at);
     if (ir_has_backward(m)) sort_layers(m, order_outputs(m));
+    ir_find_readers(m);
 }

@@ -37,10 +37,17 @@ static void show(const char *name, const struct model *m) {
     fprintf(stderr, "---- %s ----\n%s", name, text.at);
 }
 
-enum sol_status pass_run(const struct pass *pass, struct model *m) {
-    TRY(pass->run(m));
+/* A pass that finds nothing to do leaves a model that is clean and verified. */
+static enum sol_status clean(struct model *m, int n_edits) {
+    if (m->n_edits == n_edits) return SOL_OK;
     pass_clean(m);
-    enum sol_status status = ir_verify(m);
+    return ir_verify(m);
+}
+
+enum sol_status pass_run(const struct pass *pass, struct model *m) {
+    const int n_edits = m->n_edits;
+    TRY(pass->run(m));
+    const enum sol_status status = clean(m, n_edits);
     if (status) fail_prefix("after pass %s: ", pass->name);
     else if (env_has(ENV_SOL_DEBUG, "pass")) show(pass->name, m);
     return status;

@@ -117,8 +117,8 @@ static bool has_layer(const struct cluster *e, const struct layer *l) {
 /* The earlier one, in the model's order, of `first` (may be NULL) and the readers of `t` outside the epilogue. */
 static struct layer *earlier_reader(const struct clustering *c, const struct cluster *e,
                                     const struct tensor *t, struct layer *first) {
-    for (int i = 0; i < c->readers[t->id].n; i++) {
-        struct layer *l = c->readers[t->id].at[i];
+    for (int i = 0; i < t->readers.n; i++) {
+        struct layer *l = t->readers.at[i];
         if (has_layer(e, l)) continue;
         if (!first || c->position[l->id] < c->position[first->id]) first = l;
     }

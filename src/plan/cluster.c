@@ -10,37 +10,27 @@
  * {conv, relu} and {softmax's five layers, +}.
  *
  * Invariant: all layers of a cluster have the same phase. Clusters form no cycle: A and B do not join if a path from one to the other
- * goes through a third cluster.
+ * goes through a third cluster (order.c).
  */
 #include "plan/cluster.h"
 
 /* ---- Readers and members ---- */
 
-static void find_readers(struct clustering *c) {
-    c->readers = arena_alloc(c->plan->arena, sizeof *c->readers * (size_t)c->m->n_tensors);
-    for (int i = 0; i < c->m->layers.n; i++) {
-        struct layer *l = c->m->layers.at[i];
-        for (int k = 0; k < l->n_in; k++) VEC_PUSH(c->plan->arena, &c->readers[l->in[k]->id], l);
-    }
-}
-
 /* The order of layers with effects is a dependency, too. */
 static void find_effects(struct clustering *c) {
     struct layer *earlier = NULL;
     c->earlier = ARENA_ARRAY(c->plan->arena, struct layer *, c->m->n_layers + 1);
-    c->later = ARENA_ARRAY(c->plan->arena, struct layer *, c->m->n_layers + 1);
     for (int i = 0; i < c->m->layers.n; i++) {
         struct layer *l = c->m->layers.at[i];
         if (!l->attr.effects) continue;
         c->earlier[l->id] = earlier;
-        if (earlier) c->later[earlier->id] = l;
         earlier = l;
     }
 }
 
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t) {
-    if (c->readers[t->id].n != 1 || ir_is_output(c->m, t)) return NULL;
-    struct layer *reader = c->readers[t->id].at[0];
+    if (t->readers.n != 1 || ir_is_output(c->m, t)) return NULL;
+    struct layer *reader = t->readers.at[0];
     return reader->out[0]->phase == t->phase ? reader : NULL;
 }
 
@@ -52,9 +42,14 @@ struct cluster *cluster_new(struct clustering *c, enum module module) {
     return cluster;
 }
 
-void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l) {
+static void put(struct clustering *c, struct cluster *cluster, struct layer *l) {
     VEC_PUSH(c->plan->arena, &cluster->layers, l);
     c->of[l->id] = cluster;
+}
+
+void cluster_add(struct clustering *c, struct cluster *cluster, struct layer *l) {
+    order_add(c, cluster, l);
+    put(c, cluster, l);
 }
 
 /* ---- Copies and views ---- */
@@ -79,61 +74,16 @@ static bool is_read_in_place(const struct clustering *c, const struct layer *l) 
     if (l->kind != LAYER_slice || out->layout.block || l->in[0]->layout.block ||
         ir_is_constant(out))
         return false;
-    for (int i = 0; i < c->readers[out->id].n; i++) {
-        const struct layer *reader = c->readers[out->id].at[i];
+    for (int i = 0; i < out->readers.n; i++) {
+        const struct layer *reader = out->readers.at[i];
         if (c->of[reader->id] || reader->out[0]->phase != out->phase) return false;
         if (!(layer_infos[reader->kind].traits & POINTWISE) && !is_read_in_place(c, reader))
             return false;
     }
-    return !ir_is_output(c->m, out) && c->readers[out->id].n;
+    return !ir_is_output(c->m, out) && out->readers.n;
 }
 
 /* ---- DFP ---- */
-
-/* Search for a path between two clusters through a third one. If they joined, such a path would be a cycle; a direct edge
- * would not. */
-struct search {
-    struct clustering *c;
-    const struct cluster *to;
-    char *seen; /* by cluster id: already visited */
-};
-
-static bool finds_path(struct search *s, const struct cluster *at, int depth);
-
-/* Continues the search at the cluster of `l`, which runs after the cluster `at`. */
-static bool finds_behind(struct search *s, const struct cluster *at, const struct layer *l,
-                         int depth) {
-    const struct cluster *next = s->c->of[l->id];
-    if (!next || next == at) return false;
-    if (next == s->to && depth > 0) return true;
-    if (next == s->to || s->seen[next->id]) return false;
-    s->seen[next->id] = 1;
-    return finds_path(s, next, depth + 1);
-}
-
-static bool finds_path(struct search *s, const struct cluster *at, int depth) {
-    for (int i = 0; i < at->layers.n; i++) {
-        const struct layer *l = at->layers.at[i], *later = s->c->later[l->id];
-        for (int o = 0; o < l->n_out; o++)
-            for (int k = 0; k < s->c->readers[l->out[o]->id].n; k++)
-                if (finds_behind(s, at, s->c->readers[l->out[o]->id].at[k], depth)) return true;
-        if (later && finds_behind(s, at, later, depth)) return true;
-    }
-    return false;
-}
-
-static bool would_cycle(struct clustering *c, const struct cluster *a, const struct cluster *b) {
-    struct search there = {c, b, arena_alloc(c->plan->arena, (size_t)c->all.n)};
-    if (finds_path(&there, a, 0)) return true;
-    struct search back = {c, a, arena_alloc(c->plan->arena, (size_t)c->all.n)};
-    return finds_path(&back, b, 0);
-}
-
-static char *mark_members(struct clustering *c, struct layer *const *at, int n) {
-    char *member = arena_alloc(c->plan->arena, (size_t)c->m->n_layers + 1);
-    for (int i = 0; i < n; i++) member[at[i]->id] = 1;
-    return member;
-}
 
 /* Puts layers in the model's order, by insertion sort: they are few and nearly sorted. */
 void cluster_sort(struct clustering *c, struct layer **at, int n) {
@@ -151,26 +101,31 @@ static bool lists(struct tensor *const *at, int n, const struct tensor *t) {
     return false;
 }
 
-static bool is_read_outside(const struct clustering *c, const char *inside,
-                            const struct tensor *t) {
-    for (int k = 0; k < c->readers[t->id].n; k++)
-        if (!inside[c->readers[t->id].at[k]->id]) return true;
+/* Of the cluster whose ports are being found. */
+static bool is_inside(const struct clustering *c, const struct layer *l) {
+    return c->inside[l->id] == c->n_found;
+}
+
+static bool is_read_outside(const struct clustering *c, const struct tensor *t) {
+    for (int k = 0; k < t->readers.n; k++)
+        if (!is_inside(c, t->readers.at[k])) return true;
     return ir_is_output(c->m, t);
 }
 
 /* A host writes all its outputs, also those that nothing reads. */
 void cluster_find_ports(struct clustering *c, struct cluster *cluster) {
-    const char *inside = mark_members(c, cluster->layers.at, cluster->layers.n);
+    c->n_found++;
+    for (int i = 0; i < cluster->layers.n; i++) c->inside[cluster->layers.at[i]->id] = c->n_found;
     for (int i = 0; i < cluster->layers.n; i++) {
         struct layer *l = cluster->layers.at[i];
         for (int k = 0; k < l->n_in; k++) {
             struct tensor *t = l->in[k];
-            if (inside[t->producer->id] || t->producer->kind == LAYER_scalar) continue;
+            if (is_inside(c, t->producer) || t->producer->kind == LAYER_scalar) continue;
             if (!lists(cluster->inputs.at, cluster->inputs.n, t))
                 VEC_PUSH(c->plan->arena, &cluster->inputs, t);
         }
         for (int k = 0; k < l->n_out; k++)
-            if (l->kind == LAYER_host || is_read_outside(c, inside, l->out[k]))
+            if (l->kind == LAYER_host || is_read_outside(c, l->out[k]))
                 VEC_PUSH(c->plan->arena, &cluster->outputs, l->out[k]);
     }
 }
@@ -192,20 +147,19 @@ static enum phase find_phase(const struct cluster *cluster) {
     return cluster->layers.at[0]->out[0]->phase;
 }
 
-static const char *refuse_join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (find_phase(a) != find_phase(b)) return "they run in different phases";
+/* The cheaper questions first: most pairs that cannot join have a cluster between them. */
+static bool may_join(struct clustering *c, const struct cluster *a, const struct cluster *b) {
+    if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP) return false;
+    if (find_phase(a) != find_phase(b) || !order_may_join(c, a, b)) return false;
     const struct cluster *both = unite(c, a, b);
-    if (both->inputs.n + both->outputs.n > CLUSTER_MAX_TENSORS)
-        return "too many tensors for one kernel";
-    const char *reason = c->refuse(c->plan->arena, &c->plan->caps, both);
-    if (reason) return reason;
-    return would_cycle(c, a, b) ? "another kernel stands between them" : NULL;
+    return both->inputs.n + both->outputs.n <= CLUSTER_MAX_TENSORS &&
+           !c->refuse(c->plan->arena, &c->plan->caps, both);
 }
 
 static bool join(struct clustering *c, struct cluster *a, struct cluster *b) {
-    if (a == b || a->module != MODULE_DFP || b->module != MODULE_DFP || refuse_join(c, a, b))
-        return false;
-    for (int i = 0; i < b->layers.n; i++) cluster_add(c, a, b->layers.at[i]);
+    if (!may_join(c, a, b)) return false;
+    order_join(c, a, b);
+    for (int i = 0; i < b->layers.n; i++) put(c, a, b->layers.at[i]);
     b->layers.n = 0;
     cluster_sort(c, a->layers.at, a->layers.n);
     return true;
@@ -231,10 +185,10 @@ static void cluster_dfp(struct clustering *c, struct layer *l) {
 
 /* Joins DFP clusters that read the same tensor, so that they read it once. */
 static void join_readers(struct clustering *c, const struct tensor *shared) {
-    int n = c->readers[shared->id].n;
+    int n = shared->readers.n;
     for (int i = 1; i < n; i++) {
-        struct cluster *a = c->of[c->readers[shared->id].at[i - 1]->id],
-                       *b = c->of[c->readers[shared->id].at[i]->id];
+        struct cluster *a = c->of[shared->readers.at[i - 1]->id],
+                       *b = c->of[shared->readers.at[i]->id];
         if (a && b) join(c, a, b);
     }
 }
@@ -292,8 +246,9 @@ enum sol_status plan_clusters(struct plan *plan, plan_refuse *refuse) {
     plan->maker = ARENA_ARRAY(plan->arena, struct cluster *, c.m->n_tensors + 1);
     c.position = ARENA_ARRAY(plan->arena, int, c.m->n_layers + 1);
     for (int i = 0; i < c.m->layers.n; i++) c.position[c.m->layers.at[i]->id] = i;
-    find_readers(&c);
+    c.inside = ARENA_ARRAY(plan->arena, int, c.m->n_layers + 1);
     find_effects(&c);
+    order_init(&c);
     for (int i = 0; i < c.m->layers.n; i++)
         if (cluster_is_dnn(&c, c.m->layers.at[i])) assign(&c, c.m->layers.at[i]);
     cluster_groups(&c);

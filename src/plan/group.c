@@ -54,8 +54,8 @@ static bool find_end(struct group *g) {
     for (int i = 1; i < g->layers.n; i++) {
         const struct tensor *t = g->layers.at[i]->out[0];
         bool is_read = ir_is_output(g->c->m, t);
-        for (int k = 0; k < g->c->readers[t->id].n; k++)
-            is_read = is_read || g->is_inside[g->c->readers[t->id].at[k]->id] != g->trial;
+        for (int k = 0; k < t->readers.n; k++)
+            is_read = is_read || g->is_inside[t->readers.at[k]->id] != g->trial;
         if (!is_read) continue;
         g->is_end[t->id] = g->number;
         return true;
@@ -76,8 +76,7 @@ static bool is_apart(const struct group *g, const struct layer *l) {
 static bool has_lone_pad(const struct group *g) {
     const struct tensor *out = g->layers.at[0]->out[0];
     bool is_alone = g->in && is_apart(g, g->in->producer), has_pad = false;
-    for (int i = 0; i < g->c->readers[out->id].n; i++)
-        is_alone = is_alone && is_apart(g, g->c->readers[out->id].at[i]);
+    for (int i = 0; i < out->readers.n; i++) is_alone = is_alone && is_apart(g, out->readers.at[i]);
     for (int i = 0; i < g->layers.n; i++) has_pad = has_pad || g->layers.at[i]->kind == LAYER_pad;
     return is_alone && has_pad;
 }

@@ -368,10 +368,9 @@ static struct layout class_layout(struct layouts *s, const struct tensor *t) {
 /* A copy of `from` in `layout`. Reuses an existing one, so that all readers with this layout read the same copy. */
 static enum sol_status get_copy(struct layouts *s, struct tensor *from, struct layout layout,
                                 struct tensor **out) {
-    for (int i = s->m->layers.n - 1; i >= 0; i--) {
-        const struct layer *l = s->m->layers.at[i];
-        if (l->kind != LAYER_copy || l->in[0] != from || !layout_equal(&l->out[0]->layout, &layout))
-            continue;
+    for (int i = from->readers.n - 1; i >= 0; i--) {
+        const struct layer *l = from->readers.at[i];
+        if (l->kind != LAYER_copy || !layout_equal(&l->out[0]->layout, &layout)) continue;
         *out = l->out[0];
         return SOL_OK;
     }

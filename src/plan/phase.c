@@ -52,38 +52,33 @@ static void wait_for_readers(const struct model *m, struct readers *readers) {
 }
 
 /* Does BACKWARD read the parameter, or a tensor that may be a view of it? */
-static bool is_read_late(const struct plan *plan, const struct tensor *param) {
-    const struct model *m = plan->model;
-    bool *is_view = ARENA_ARRAY(plan->arena, bool, m->n_tensors + 1);
-    is_view[param->id] = true;
-    for (int i = 0; i < m->layers.n; i++) {
-        const struct layer *l = m->layers.at[i];
-        for (int k = 0; k < l->n_in; k++) {
-            if (!is_view[l->in[k]->id]) continue;
-            if (phase_is_backward(l->out[0]->phase)) return true;
-            if (layer_infos[l->kind].traits & MOVEMENT || l->kind == LAYER_expand)
-                is_view[l->out[0]->id] = true;
-        }
+static bool is_read_late(const struct tensor *t) {
+    for (int i = 0; i < t->readers.n; i++) {
+        const struct layer *l = t->readers.at[i];
+        if (phase_is_backward(l->out[0]->phase)) return true;
+        const bool may_be_view = layer_infos[l->kind].traits & MOVEMENT || l->kind == LAYER_expand;
+        if (may_be_view && is_read_late(l->out[0])) return true;
     }
     return false;
 }
 
 /* All readers get one copy, which is saved. */
-static enum sol_status save_state(const struct plan *plan, struct tensor *param) {
-    struct model *m = plan->model;
+static enum sol_status save_state(struct model *m, struct tensor *param) {
     struct tensor *copy;
-    if (!is_read_late(plan, param)) return SOL_OK;
+    if (!is_read_late(param)) return SOL_OK;
     TRY(ir_add(m, LAYER_copy, 1, &param, NULL, NULL, &copy));
-    for (int i = 0; i < m->layers.n - 1; i++)
-        for (int k = 0; k < m->layers.at[i]->n_in; k++)
-            if (m->layers.at[i]->in[k] == param) m->layers.at[i]->in[k] = copy;
+    for (int i = 0; i < param->readers.n; i++) {
+        const struct layer *l = param->readers.at[i];
+        for (int k = 0; k < l->n_in && l != copy->producer; k++)
+            if (l->in[k] == param) l->in[k] = copy;
+    }
     return SOL_OK;
 }
 
 enum sol_status plan_phases(const struct plan *plan) {
     struct model *m = plan->model;
     if (!ir_has_backward(m)) return SOL_OK;
-    for (int i = 0; i < m->updates.n; i++) TRY(save_state(plan, m->updates.at[i].param));
+    for (int i = 0; i < m->updates.n; i++) TRY(save_state(m, m->updates.at[i].param));
     pass_clean(m);
     struct readers *readers = ARENA_ARRAY(plan->arena, struct readers, m->n_tensors + 1);
     for (int i = 0; i <= m->n_tensors; i++) readers[i].first = N_PHASES;

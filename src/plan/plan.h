@@ -47,7 +47,7 @@ struct dnn_fusion {
 };
 
 struct cluster {
-    int id;
+    int id, place; /* in the order of clusters (order.c) */
     enum module module;
     enum phase phase;           /* in which it runs */
     bool by_sample;             /* it can be computed for a part of the batch */
@@ -150,6 +150,8 @@ bool movement_fits_group(const struct layer *layer);
  * `*pixels`: per channel, if the table is for open pixels (in_lanes > 0). */
 enum sol_status movement_table(struct arena *arena, struct layer *const *layers, int n,
                                struct copy_table *out, struct size *batch, struct size *pixels);
+/* Do both clusters of module COPY have the same table? */
+bool movement_equal(const struct cluster *a, const struct cluster *b);
 
 /* ---- What DFP generates for a cluster: dfp/dfp.h ---- */
 

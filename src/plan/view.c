@@ -19,7 +19,6 @@ static bool moves_values(const struct layer *l) {
 void view_init(struct views *views, struct plan *plan) {
     const struct model *m = plan->model;
     *views = (struct views){.plan = plan, .n = m->n_tensors};
-    views->readers = arena_alloc(plan->arena, sizeof *views->readers * (size_t)(views->n + 1));
     views->may_be = ARENA_ARRAY(plan->arena, bool, views->n + 1);
     for (int i = 0; i < views->n; i++) views->may_be[i] = true;
     for (int i = 0; i < m->outputs.n; i++) views->may_be[m->outputs.at[i]->id] = false;
@@ -28,10 +27,8 @@ void view_init(struct views *views, struct plan *plan) {
         struct layer *l = m->layers.at[i];
         const bool reads_views =
             l->kind == LAYER_attention || (moves_values(l) && views->may_be[l->out[0]->id]);
-        for (int k = 0; k < l->n_in; k++) {
-            VEC_PUSH(plan->arena, &views->readers[l->in[k]->id], l);
+        for (int k = 0; k < l->n_in; k++)
             if (!reads_views || l->in[k]->layout.block) views->may_be[l->in[k]->id] = false;
-        }
     }
 }
 
@@ -111,8 +108,8 @@ static bool fits_attention(const struct layer *l, const struct tensor *t, const 
 /* Can all readers of `t` read it at `s`? */
 static bool fits(const struct views *views, const struct tensor *t, const struct storage *s) {
     struct storage next;
-    for (int i = 0; i < views->readers[t->id].n; i++) {
-        const struct layer *l = views->readers[t->id].at[i];
+    for (int i = 0; i < t->readers.n; i++) {
+        const struct layer *l = t->readers.at[i];
         if (l->kind == LAYER_attention ? !fits_attention(l, t, s)
                                        : !follow(l, s, &next) || !fits(views, l->out[0], &next))
             return false;
@@ -124,7 +121,7 @@ bool view_set(const struct views *views, const struct layer *l) {
     struct storage *storage = views->plan->storage, to;
     const struct tensor *in = l->in[0], *out = l->out[0];
     if (!moves_values(l) || in->id >= views->n || !views->may_be[out->id] || in->layout.block ||
-        !views->readers[out->id].n || in->producer->kind == LAYER_scalar || storage[out->id].kind)
+        !out->readers.n || in->producer->kind == LAYER_scalar || storage[out->id].kind)
         return false;
     if (!follow(l, &storage[in->id], &to) || !fits(views, out, &to)) return false;
     storage[out->id] = to;
@@ -136,8 +133,8 @@ bool view_set(const struct views *views, const struct layer *l) {
 const struct layer *view_find_permute(const struct views *views, const struct layer *attention) {
     const struct tensor *y = attention->out[0];
     const int last = y->rank - 1;
-    if (views->readers[y->id].n != 1 || ir_is_output(views->plan->model, y)) return NULL;
-    const struct layer *l = views->readers[y->id].at[0];
+    if (y->readers.n != 1 || ir_is_output(views->plan->model, y)) return NULL;
+    const struct layer *l = y->readers.at[0];
     const bool fits = l->kind == LAYER_permute && l->attr.axes[last] == last &&
                       !l->out[0]->layout.block && l->out[0]->phase == y->phase;
     return fits ? l : NULL;

@@ -7,8 +7,7 @@
 struct views {
     struct plan *plan;
     int n; /* tensors of the model when storage is planned; copies that are inserted later are no views */
-    VEC(struct layer *) *readers; /* by tensor id */
-    bool *may_be;                 /* by tensor id: can all readers read a view? */
+    bool *may_be; /* by tensor id: can all readers read a view? */
 };
 
 void view_init(struct views *views, struct plan *plan);
