@@ -11,6 +11,7 @@
  */
 #include "dfp/nest.h"
 
+#include <stddef.h>
 #include <string.h>
 
 void nest_refuse(struct nest *nest, const char *reason) {
@@ -30,15 +31,16 @@ int nest_add_var(struct nest *nest, enum var_kind kind, struct size extent) {
 /* ---- Making unique ---- */
 
 static bool is_same(const struct affine *a, const struct affine *b) {
-    return a->n == b->n && size_equal(a->base, b->base) &&
-           !memcmp(a->term, b->term, sizeof a->term[0] * (size_t)a->n);
+    return a->n == b->n &&
+           !memcmp(&a->base, &b->base, sizeof a->base + sizeof a->term[0] * (size_t)a->n);
 }
 
 /* Linear search: a kernel has some dozens of sums, and most of them differ in their first term. */
 static const struct affine *make_unique(struct nest *nest, const struct affine *a) {
     for (int i = nest->affines.n - 1; i >= 0; i--)
         if (is_same(nest->affines.at[i], a)) return nest->affines.at[i];
-    const struct affine *copy = arena_copy(nest->arena, a, sizeof *a);
+    const size_t size = offsetof(struct affine, term) + sizeof a->term[0] * (size_t)a->n;
+    const struct affine *copy = arena_copy(nest->arena, a, size); /* without the unused terms */
     VEC_PUSH(nest->arena, &nest->affines, copy);
     return copy;
 }

@@ -173,13 +173,11 @@ static struct nest *generate_nest(struct arena *arena, const struct cluster *clu
     return nest->refusal ? build(arena, cluster, storage, caps, lanes, false, true) : nest;
 }
 
-enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
-                             const struct storage *storage, const struct device_caps *caps,
-                             struct dfp_kernel *out) {
-    if (caps->dialect->has_vectors != (caps->vector > 1))
-        return fail(SOL_EBUG, "no kernel: dialect %s cannot have vectors of %d",
-                    caps->dialect->name, caps->vector);
-    struct nest *nest = generate_nest(arena, cluster, storage, caps);
+/* The nest is in `own`, the result in `arena`. */
+static enum sol_status generate(struct arena *own, struct arena *arena,
+                                const struct cluster *cluster, const struct storage *storage,
+                                const struct device_caps *caps, struct dfp_kernel *out) {
+    struct nest *nest = generate_nest(own, cluster, storage, caps);
     if (nest->refusal) return fail(SOL_EUNSUPPORTED, "no kernel: %s", nest->refusal);
     nest_merge_loops(nest);
     nest_plan_loops(nest);
@@ -194,8 +192,30 @@ enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
     out->tasks = count_tasks(nest);
     out->flops_per_task = count_flops(nest);
     nest_encode(nest, &out->code, &out->code_size);
+    out->code = arena_copy(arena, out->code, out->code_size);
     out->scratch_size = (size_t)nest->scratch_size * sizeof(float);
     out->n_arg = nest->args.n;
-    out->arg = nest->args.at;
+    out->arg = arena_copy(arena, nest->args.at, sizeof *out->arg * (size_t)out->n_arg);
     return SOL_OK;
+}
+
+enum sol_status dfp_generate(struct arena *arena, const struct cluster *cluster,
+                             const struct storage *storage, const struct device_caps *caps,
+                             struct dfp_kernel *out) {
+    struct arena own;
+    jmp_buf *const boundary = arena->boundary;
+    if (caps->dialect->has_vectors != (caps->vector > 1))
+        return fail(SOL_EBUG, "no kernel: dialect %s cannot have vectors of %d",
+                    caps->dialect->name, caps->vector);
+    arena_init(&own);
+    ARENA_BOUNDARY(&own, goto out_of_memory);
+    arena->boundary = own.boundary;
+    const enum sol_status status = generate(&own, arena, cluster, storage, caps, out);
+    arena_fini(&own);
+    arena->boundary = boundary;
+    return status;
+out_of_memory:
+    arena_fini(&own);
+    arena->boundary = boundary;
+    longjmp(*boundary, 1);
 }

@@ -70,11 +70,12 @@ struct term {
 };
 
 /* base + sum of coef * var; terms are sorted by variable, coefficients are not zero. Coefficients are sizes,
- * since they may contain the batch: the stride of c in [c][n] is the symbol n. */
+ * since they may contain the batch: the stride of c in [c][n] is the symbol n. The terms come right behind the base, as both are
+ * compared as bytes. The sums of a nest have memory for n terms only. */
 struct affine {
     int n;
-    struct term term[NEST_TERMS];
     struct size base;
+    struct term term[NEST_TERMS];
 };
 
 /* The condition low <= x < high. */

@@ -133,6 +133,7 @@ const char *build_kind_name(const struct model *m, const struct layer *l) {
 
 const char *build_describe(struct build *b, const struct cluster *cluster) {
     struct text text;
+    if (b->described == cluster) return b->description;
     text_init(&text, b->keep);
     for (int i = 0; i < cluster->layers.n; i++) {
         if (i) text_add(&text, "+");
@@ -144,7 +145,8 @@ const char *build_describe(struct build *b, const struct cluster *cluster) {
         text_add_clean(&text, last->origin);
         text_add(&text, ")");
     }
-    return text.at;
+    b->described = cluster;
+    return b->description = text.at;
 }
 
 static struct size count_bytes(const struct tensor *t) {
@@ -172,27 +174,46 @@ enum sol_status build_movement(struct build *b, const struct cluster *cluster, s
 
 /* ---- Module COPY ---- */
 
+static enum sol_status make_movement(struct build *b, const struct cluster *cluster,
+                                     struct movement *m) {
+    struct copy_table *table = ARENA_NEW(b->keep, struct copy_table);
+    *m = (struct movement){.cluster = cluster, .table = table};
+    TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, table, &m->batch,
+                       &m->pixels));
+    const int64_t n = (int64_t)table->n_outer * table->lanes,
+                  numbers = copy_form_numbers(&table->form);
+    if (table->form.number)
+        table->form.number =
+            arena_copy(b->keep, table->form.number, (size_t)numbers * sizeof(int32_t));
+    else table->base = arena_copy(b->keep, table->base, (size_t)n * sizeof *table->base);
+    return SOL_OK;
+}
+
+/* Blocks of a network repeat their movements; making a table takes as long as many copies. */
+static enum sol_status find_movement(struct build *b, const struct cluster *cluster,
+                                     struct movement *m) {
+    for (int i = 0; i < b->movements.n; i++) {
+        *m = b->movements.at[i];
+        if (movement_equal(m->cluster, cluster)) return SOL_OK;
+    }
+    TRY(make_movement(b, cluster, m));
+    VEC_PUSH(b->arena, &b->movements, *m);
+    return SOL_OK;
+}
+
 enum sol_status build_copy(struct build *b, const struct cluster *cluster) {
     const struct tensor *in = cluster->layers.at[0]->in[0],
                         *out = cluster->layers.at[cluster->layers.n - 1]->out[0];
-    struct copy_table table, *kept = ARENA_NEW(b->keep, struct copy_table);
-    struct size batch, pixels;
-    TRY(movement_table(b->arena, cluster->layers.at, cluster->layers.n, &table, &batch, &pixels));
-    const int64_t n = (int64_t)table.n_outer * table.lanes,
-                  numbers = copy_form_numbers(&table.form);
-    if (table.form.number)
-        table.form.number =
-            arena_copy(b->keep, table.form.number, (size_t)numbers * sizeof(int32_t));
-    else table.base = arena_copy(b->keep, table.base, (size_t)n * sizeof *table.base);
-    *kept = table;
+    struct movement m;
+    TRY(find_movement(b, cluster, &m));
     struct buffer_ref ptr[] = {build_ref(b, in), build_ref(b, out)};
-    struct size arg[] = {batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
-                         out->rank ? b->plan->storage[out->id].stride[0] : size_const(0), pixels};
-    bool is_open = table.in_lanes > 0;
+    struct size arg[] = {m.batch, in->rank ? b->plan->storage[in->id].stride[0] : size_const(0),
+                         out->rank ? b->plan->storage[out->id].stride[0] : size_const(0), m.pixels};
+    const bool is_open = m.table->in_lanes > 0;
     return build_movement(b, cluster,
                           (struct step){.kind = &step_copy,
                                         .is_open = is_open,
-                                        .data = kept,
+                                        .data = m.table,
                                         .n_ptr = COUNT(ptr),
                                         .ptr = ptr,
                                         .n_arg = is_open ? COUNT(arg) : COPY_PIXELS,

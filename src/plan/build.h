@@ -20,6 +20,13 @@ struct build_slot {
     struct buffer_ref at; /* its kind and its number there, from the end of the build on */
 };
 
+/* How the clusters like this one move values; the table is the program's. */
+struct movement {
+    const struct cluster *cluster;
+    const struct copy_table *table;
+    struct size batch, pixels;
+};
+
 struct build {
     struct arena *arena; /* freed at the end of the compile */
     struct arena *keep;  /* the program's */
@@ -29,8 +36,11 @@ struct build {
     VEC(struct step) steps[N_PHASES];
     VEC(struct build_slot) slots;
     VEC(struct constant) constants;
-    struct buffer_ref *where;      /* by root tensor id: its buffer; NONE until first used */
-    const struct cluster *cluster; /* the one being emitted: new steps belong to it */
+    VEC(struct movement) movements;
+    struct buffer_ref *where;        /* by root tensor id: its buffer; NONE until first used */
+    const struct cluster *cluster;   /* the one being emitted: new steps belong to it */
+    const struct cluster *described; /* has this description */
+    const char *description;
     struct text report;
     size_t cluster_begin; /* position in `report` after the cluster's headline */
     void *device;         /* the device's own data, such as kernels to be compiled */

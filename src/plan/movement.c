@@ -14,6 +14,7 @@
 #include "run/program.h"
 
 #include <math.h>
+#include <string.h>
 
 /* The most elements that a table describes; larger movements become DFP kernels. Less for constants: they are moved only once,
  * but the table would stay in the program. */
@@ -405,4 +406,30 @@ enum sol_status movement_table(struct arena *arena, struct layer *const *layers,
     if (m.is_open) fill_open(&m, m.at[n - 1], in, out, table);
     else fill_fixed(&m, m.at[n - 1], in, out, table);
     return SOL_OK;
+}
+
+/* ---- Equal movements ---- */
+
+static bool has_same_type(const struct tensor *a, const struct tensor *b) {
+    return a->dtype == b->dtype && ir_same_shape(a, b, -1) && layout_equal(&a->layout, &b->layout);
+}
+
+/* Number of the layer that makes `t`; that of all layers, if none of the cluster does. */
+static int find_maker(const struct cluster *c, const struct tensor *t) {
+    int i = 0;
+    while (i < c->layers.n && c->layers.at[i] != t->producer) i++;
+    return i;
+}
+
+bool movement_equal(const struct cluster *a, const struct cluster *b) {
+    bool equal = a->layers.n == b->layers.n;
+    for (int i = 0; equal && i < a->layers.n; i++) {
+        const struct layer *l = a->layers.at[i], *k = b->layers.at[i];
+        equal = l->kind == k->kind && l->n_in == k->n_in && has_same_type(l->out[0], k->out[0]) &&
+                !memcmp(&l->attr, &k->attr, sizeof l->attr);
+        for (int j = 0; equal && j < l->n_in; j++)
+            equal = has_same_type(l->in[j], k->in[j]) &&
+                    find_maker(a, l->in[j]) == find_maker(b, k->in[j]);
+    }
+    return equal;
 }

@@ -2,6 +2,13 @@
 #include "gen_parts.h"
 
 static const char *const kept[] = {
+    /* Movements that differ only in which part is read twice, and one that is like the first. */
+    "model \"alike\" {\n  symbol $0 \"n\"\n  %0 = input f32[$0,3,6] \"x\"\n  %1 = tanh %0\n"
+    "  %2 = slice %0 axis=2 start=0 shape=[3]\n  %3 = slice %0 axis=2 start=3 shape=[3]\n"
+    "  %4 = concat %3 %2 %3 axis=2\n  %5 = slice %1 axis=2 start=0 shape=[3]\n"
+    "  %6 = slice %1 axis=2 start=3 shape=[3]\n  %7 = concat %6 %5 %5 axis=2\n  %8 = sigmoid %0\n"
+    "  %9 = slice %8 axis=2 start=0 shape=[3]\n  %10 = slice %8 axis=2 start=3 shape=[3]\n"
+    "  %11 = concat %10 %9 %10 axis=2\n  output %4 \"a\"\n  output %7 \"b\"\n  output %11 \"c\"\n}\n",
     /* A linear layer reads rows with gaps between them, because they were written into a concat. */
     "model \"placed\" {\n  %0 = input f32[3,2,5] \"x\"\n  %1 = param f32[5,5] \"w\"\n"
     "  %2 = slice %0 axis=1 shape=[1]\n  %3 = reshape %2 shape=[3,5]\n  %4 = tanh %3\n"
