@@ -77,6 +77,7 @@
     X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \
     X(recurrent_kernel_c, "src/dnn/recurrent_kernel.c", "recurrent", 1)                      \
     X(product_copy_h, "src/dnn/product_copy.h", "product", 0)                                \
+    X(product_tile_h, "src/dnn/product_tile.h", "product", 0)                                \
     X(step_c, "src/dnn/step.c", "", 0)                                                       \
     X(queue_h, "include/sol/queue.h", "", 0)                                                 \
     X(target_h, "src/run/target.h", "", 0)                                                   \
