@@ -41,6 +41,7 @@ enum product_param {
 #define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
 #define PRODUCT_MANY 256        /* rows of a matmul for which b is packed once */
 #define PRODUCT_NARROW 8        /* panels of a task that reads short rows in place */
+#define PRODUCT_STREAMED (8 << 20) /* elements of y that is written past the caches, at least */
 
 /* The division of a product: rows in `row_parts`, each of whole tiles, panels in `panel_parts`. */
 struct product_division {

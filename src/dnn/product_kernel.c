@@ -87,6 +87,17 @@ static void run_panels(const struct task *task, struct tile *tile, int64_t panel
     }
 }
 
+/*
+ * Are the rows of y written past the caches? If y is larger than they are, and written once: then no line of it is read before it is
+ * written. The gradient of 411 MB of a linear layer of VGG takes a third of the time.
+ */
+static bool streams(const struct task *task) {
+    const struct dnn_plan *plan = task->plan;
+    return task->rows * plan->problem.k >= PRODUCT_STREAMED && plan->param[PRODUCT_PARTS] == 1 &&
+           !task->residual && !task->call->epilogue && task->y_row % LANES == 0 &&
+           (uintptr_t)task->y % sizeof(vec) == 0;
+}
+
 /* Computes part `part` of the inputs. `weights`: its packed panels from the task's first one on. */
 static void run_part(struct task *task, int64_t part, const float *weights) {
     const struct dnn_plan *plan = task->plan;
@@ -99,6 +110,7 @@ static void run_part(struct task *task, int64_t part, const float *weights) {
                         .residual_stride = task->residual_row,
                         .is_first = part == 0,
                         .is_last = part + 1 == plan->param[PRODUCT_PARTS],
+                        .streams = streams(task),
                         .problem = &plan->problem};
     find_rows(task, c, depth);
     tile.x_stride = task->part_stride;
@@ -110,6 +122,7 @@ static void run_part(struct task *task, int64_t part, const float *weights) {
         run_panels(task, &tile, panel, is_wide);
         panel += is_wide ? WIDE(rows) : 1;
     }
+    if (tile.streams) simd_fence();
 }
 
 /* Calls the epilogue for all rows of the tiles [tile, tile_end). */

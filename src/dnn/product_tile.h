@@ -44,6 +44,7 @@ struct tile {
     const float *bias, *residual; /* NULL: none */
     int64_t y_stride, residual_stride;
     bool is_first, is_last; /* of the parts of the inputs */
+    bool streams;           /* y is written past the caches */
     const struct dnn_problem *problem;
 };
 
@@ -87,6 +88,11 @@ INLINE void finish_vector(int rows, int step, const struct tile *tile, int64_t k
         const vec high = vec_set(tile->problem->act_max);
         UNROLL
         for (int r = 0; r < rows; r++) sum[r * step] = vec_min(sum[r * step], high);
+    }
+    if (is_whole && tile->streams) {
+        UNROLL
+        for (int r = 0; r < rows; r++) vec_stream(y + r * y_stride, sum[r * step]);
+        return;
     }
     UNROLL
     for (int r = 0; r < rows; r++)
@@ -180,7 +186,7 @@ INLINE void multiply_tile(int rows, int vectors, const struct tile *tile) {
     const float *weights = tile->weights;
     const float *ahead = tile->ahead, *y = tile->y;
     const int64_t n_ahead = tile->n_ahead, run = tile->run, y_stride = tile->y_stride;
-    int left = rows; /* of y, to be fetched */
+    int left = tile->streams ? 0 : rows; /* of y, to be fetched */
     int64_t c = 0;
     vec sum[PRODUCT_VALUES * PRODUCT_VECTORS];
     clear(rows, vectors, sum);

@@ -36,6 +36,23 @@ typedef int32_t ivec __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 static inline vec vec_load(const float *at) { return *(const vec *)at; }
 static inline void vec_store(float *at, vec v) { *(vec *)at = v; }
 static inline vec vec_set(float x) { return x - (vec){0}; }
+
+/* Stores past the caches, without reading the line before; `at` has the vector's alignment. simd_fence comes before others read it. */
+static inline void vec_stream(float *at, vec v) {
+#if LANES == 16 && defined __AVX512F__
+    _mm512_stream_ps(at, (__m512)v);
+#elif LANES == 8 && defined __AVX__
+    _mm256_stream_ps(at, (__m256)v);
+#else
+    vec_store(at, v);
+#endif
+}
+static inline void simd_fence(void) {
+#ifdef __x86_64__
+    _mm_sfence();
+#endif
+}
+
 /* If `a` is NaN, the result is NaN: relu(NaN) is NaN, as in PyTorch. x86's max and min return the second operand if one
  * operand is NaN. These are intrinsics, as gcc has no ?: on vectors in C, and compiles masks to three instructions. */
 #if LANES == 16 && defined __AVX512F__

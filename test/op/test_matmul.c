@@ -222,6 +222,25 @@ static void test_case(struct random *r, const struct dnn_isa *isa, double *worst
     free(t.a.at), free(t.b.at), free(t.y.at), free(t.residual), free(first);
 }
 
+/* A result that is written past the caches; its rows do not end with a vector, and gaps follow them. */
+static void test_large(struct random *r, const struct dnn_isa *isa) {
+    struct test t = {.m = 2051, .products = 1};
+    t.p = (struct dnn_problem){
+        .kind = DNN_MATMUL, .k = 4099, .c = 3, .lanes = isa->lanes, .threads = 2};
+    t.a = (struct operand){.row = t.p.c, .column = 1, .size = t.m * t.p.c};
+    t.b = (struct operand){.row = t.p.k, .column = 1, .size = t.p.c * t.p.k};
+    t.y = (struct operand){.row = 4112, .column = 1, .size = (t.m - 1) * 4112 + t.p.k};
+    t.a.at = new_floats(t.a.size, NAN), t.b.at = new_floats(t.b.size, NAN);
+    t.y.at = new_scratch(t.y.size);
+    for (int64_t i = 0; i < t.y.size; i++) t.y.at[i] = MARK;
+    fill_operand(r, &t, &t.a, t.m, t.p.c), fill_operand(r, &t, &t.b, t.p.c, t.p.k);
+    set_matrix(&t);
+    run(r, isa, &t, false);
+    CHECK(is_guard_whole(t.y.at + t.y.size));
+    CHECK(compare(&t) <= 4e-6);
+    free(t.a.at), free(t.b.at), free(t.y.at);
+}
+
 int main(int argc, char **argv) {
     struct random r = random_start(argc > 1 ? strtoull(argv[1], NULL, 10) : 1);
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
@@ -231,6 +250,7 @@ int main(int argc, char **argv) {
             continue;
         }
         for (int i = 0; i < N_CASES; i++) test_case(&r, isa, &worst);
+        test_large(&r, isa);
         printf("%-8s %d cases, worst error %.2f of what is allowed\n", isa->name, N_CASES, worst);
     }
     return check_done();
