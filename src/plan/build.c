@@ -189,7 +189,7 @@ static enum sol_status make_movement(struct build *b, const struct cluster *clus
     return SOL_OK;
 }
 
-/* Blocks of a network repeat their movements; making a table takes as long as many copies. */
+/* Blocks of a network repeat their movements, and making a table takes as long as many copies. */
 static enum sol_status find_movement(struct build *b, const struct cluster *cluster,
                                      struct movement *m) {
     for (int i = 0; i < b->movements.n; i++) {

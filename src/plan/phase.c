@@ -51,7 +51,7 @@ static void wait_for_readers(const struct model *m, struct readers *readers) {
     }
 }
 
-/* Does BACKWARD read the parameter, or a tensor that may be a view of it? */
+/* Does BACKWARD read the parameter, or a tensor that may be a view of it? Movements have one input, so its views are a tree. */
 static bool is_read_late(const struct tensor *t) {
     for (int i = 0; i < t->readers.n; i++) {
         const struct layer *l = t->readers.at[i];
