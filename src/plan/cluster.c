@@ -13,6 +13,7 @@
  * goes through a third cluster (order.c).
  */
 #include "plan/cluster.h"
+#include "pass/pass.h"
 
 /* ---- Readers and members ---- */
 
@@ -29,9 +30,8 @@ static void find_effects(struct clustering *c) {
 }
 
 struct layer *cluster_single_reader(const struct clustering *c, const struct tensor *t) {
-    if (t->readers.n != 1 || ir_is_output(c->m, t)) return NULL;
-    struct layer *reader = t->readers.at[0];
-    return reader->out[0]->phase == t->phase ? reader : NULL;
+    struct layer *reader = pass_single_reader(c->m, t);
+    return reader && reader->out[0]->phase == t->phase ? reader : NULL;
 }
 
 struct cluster *cluster_new(struct clustering *c, enum module module) {

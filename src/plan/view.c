@@ -9,6 +9,7 @@
  * behind the other. Else it gets memory of its own, and the layers behind it are tried again.
  */
 #include "plan/view.h"
+#include "pass/pass.h"
 
 static bool moves_values(const struct layer *l) {
     return l->kind == LAYER_reshape || l->kind == LAYER_permute || l->kind == LAYER_slice ||
@@ -133,9 +134,8 @@ bool view_set(const struct views *views, const struct layer *l) {
 const struct layer *view_find_permute(const struct views *views, const struct layer *attention) {
     const struct tensor *y = attention->out[0];
     const int last = y->rank - 1;
-    if (y->readers.n != 1 || ir_is_output(views->plan->model, y)) return NULL;
-    const struct layer *l = y->readers.at[0];
-    const bool fits = l->kind == LAYER_permute && l->attr.axes[last] == last &&
+    const struct layer *l = pass_single_reader(views->plan->model, y);
+    const bool fits = l && l->kind == LAYER_permute && l->attr.axes[last] == last &&
                       !l->out[0]->layout.block && l->out[0]->phase == y->phase;
     return fits ? l : NULL;
 }
