@@ -55,8 +55,7 @@ static int find_plans(const struct build *b, const struct dnn_problem *p, const 
         if (candidate[i].refusal) continue;
         struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = *p};
         impl->plan(&plan);
-        if (ir_has_backward(b->plan->model))
-            plan.cost += (double)plan.packed_size / pack_bytes_per_s;
+        if (p->trained) plan.cost += (double)plan.packed_size / pack_bytes_per_s;
         candidate[i].seconds = plan.cost;
         int at = n++;
         for (; !is_deterministic(b) && at > 0 && plans[at - 1].cost > plan.cost; at--)

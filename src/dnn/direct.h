@@ -79,6 +79,7 @@ enum direct_param {
     DIRECT_OD,
     DIRECT_KD,
     DIRECT_PLANE, /* floats between the inputs of two planes of the kernel, in panel or volume */
+    DIRECT_PART, /* taps whose products are added up before they are added to those of other taps */
 };
 
 /* An output phase: rows i * UP_H + row and columns j * UP_W + column of y. */

@@ -23,8 +23,9 @@ struct tile {
     const float *x;       /* input of the first pixel, to which a tap's offset is added */
     const float *weights; /* [tap][channel][2*LANES] */
     const struct direct_tap *taps;
-    int64_t n_taps;
-    int64_t x_row; /* floats between the inputs of the tile's two rows */
+    int64_t n_taps, part; /* part: DIRECT_PART */
+    float *total;         /* the sums of parts, [VALUES][2*LANES] */
+    int64_t x_row;        /* floats between the inputs of the tile's two rows */
     struct simd_output out;
     struct turned *turned; /* of a plain y, where `out` is; else NULL */
     /* Quantized numbers: instead of `out` */
@@ -59,10 +60,17 @@ INLINE void fetch_next(int rows, int columns, int block, const struct tile *tile
 INLINE void multiply_tile(int rows, int columns, int vectors, int block, const struct tile *tile) {
     const int pixels = rows * columns, step = block < STEP ? 1 : STEP;
     const float *weights = tile->weights, *ahead = tile->ahead;
+    int64_t end = tile->part;
     vec sum[VALUES][2];
-    UNROLL
-    for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
+    simd_clear(pixels, sum);
     for (int64_t tap = 0; tap < tile->n_taps; tap++) {
+        if (tap == end) {
+            if (tap > tile->part)
+                simd_add_parts(pixels, vectors, 2 * LANES, LANES, tile->total, sum);
+            simd_store_parts(pixels, vectors, 2 * LANES, LANES, tile->total, sum);
+            simd_clear(pixels, sum);
+            end += tile->part;
+        }
         const float *first = tile->x + tile->taps[tap].offset, *second = first + tile->x_row;
         const int n = block == 1 ? 1 : (int)tile->taps[tap].n_channels;
         for (int64_t i = 0; i < tile->n_ahead; i++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
@@ -70,6 +78,7 @@ INLINE void multiply_tile(int rows, int columns, int vectors, int block, const s
         for (int c = 0; c < n; c += step, weights += step * 2 * LANES)
             simd_multiply(step, rows, columns, vectors, block, first + c, second + c, weights, sum);
     }
+    if (end > tile->part) simd_add_parts(pixels, vectors, 2 * LANES, LANES, tile->total, sum);
     simd_finish(rows, columns, vectors, 2, tile->out.pixel, &tile->out, sum[0]);
 }
 
@@ -384,7 +393,7 @@ static void run_tile(const struct block *block, const struct direct_phase *phase
 
 /* The fields that are equal in all tiles of one pair and output phase. k: the first channel of the pair. */
 static struct tile make_tile(const struct block *block, const struct direct_phase *phase,
-                             int64_t pair, int64_t k) {
+                             int64_t pair, int64_t k, float *total) {
     const int64_t *param = block->plan->param;
     const struct dnn_call *call = block->call;
     const int64_t before = (block->group * param[DIRECT_PAIRS] + pair) * param[DIRECT_PAIR];
@@ -392,6 +401,8 @@ static struct tile make_tile(const struct block *block, const struct direct_phas
         .weights = call->packed + before + phase->weights,
         .taps = block->taps + phase->tap,
         .n_taps = phase->n_taps,
+        .part = param[DIRECT_PART],
+        .total = total,
         .x_row = param[DIRECT_ROW_STRIDE],
         .out.pixel = param[DIRECT_UP_W] * LANES,
         .out.row = param[DIRECT_UP_H] * param[DIRECT_Y_W] * LANES,
@@ -459,7 +470,8 @@ static void run_phase(const struct block *block, const struct direct_phase *phas
     const int64_t size = (is_last ? param[DIRECT_PAIR] : phase[1].weights) - phase->weights;
     const int64_t step = n_columns > 0 && 2 * ceil_div(n_columns, parts) <= VALUES ? 2 : 1;
     const int64_t n_tiles = parts * ceil_div(n_rows, step);
-    struct tile tile = make_tile(block, phase, pair, k);
+    float total[VALUES * 2 * LANES];
+    struct tile tile = make_tile(block, phase, pair, k, total);
     struct int8_outputs outputs;
     struct turned turned;
     if (block->plan->problem.y_plain) turn_tile(block, k, &turned, &tile);

@@ -64,6 +64,8 @@ enum {
     X(INT, int64_t, batch_hint) /* expected batch or rows: cost and division are planned for it */ \
     X(INT, int, lanes) /* width of a channel block */                                              \
     X(INT, int, threads)                                                                           \
+    /* Of a model with a backward part: weights are packed at each call, and rounding errors, which add up over both parts, are kept small */\
+    X(INT, bool, trained)                                                                          \
     X(INT, int, c) X(INT, int, k) /* stored channels of x and y, over all groups */                \
     /* Channels of the model. The weight is [k_model][c_model / groups][kh][kw]. */                \
     X(INT, int, c_model) X(INT, int, k_model) X(INT, int, groups)                                  \

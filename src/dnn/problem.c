@@ -237,6 +237,7 @@ struct tensor *dnn_problem_bias(const struct layer *anchor) {
 struct dnn_problem dnn_problem_make(struct build *b, const struct cluster *cluster,
                                     const struct dnn_matrix_sizes *matrices) {
     struct dnn_problem p = {.lanes = b->plan->caps.block, .threads = b->plan->caps.threads};
+    p.trained = ir_has_backward(b->plan->model);
     const enum layer_kind kind = cluster->dnn->anchor->kind;
     if (dnn_problem_has_images(cluster->dnn->anchor)) fill_conv(b, cluster, &p);
     else if (kind == LAYER_matmul) fill_matmul(b, cluster, matrices, &p);

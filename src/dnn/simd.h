@@ -157,6 +157,26 @@ INLINE void simd_multiply(int step, int rows, int columns, int vectors, int bloc
     simd_multiply_at(step, pixels, vectors, 2, at, weights, sum[0]);
 }
 
+INLINE void simd_clear(int pixels, vec (*sum)[2]) {
+    UNROLL
+    for (int i = 0; i < pixels; i++) sum[i][0] = sum[i][1] = (vec){0};
+}
+
+/* Sums that are added up in parts: adds those of the parts before, which are in memory as all registers are in use, and stores them there.
+ * pixel, block: floats to the next pixel and vector. */
+INLINE void simd_add_parts(int pixels, int vectors, int64_t pixel, int64_t block, const float *at,
+                           vec (*sum)[2]) {
+    UNROLL
+    for (int i = 0; i < pixels; i++)
+        for (int v = 0; v < vectors; v++) sum[i][v] += vec_load(at + i * pixel + v * block);
+}
+INLINE void simd_store_parts(int pixels, int vectors, int64_t pixel, int64_t block, float *at,
+                             vec (*sum)[2]) {
+    UNROLL
+    for (int i = 0; i < pixels; i++)
+        for (int v = 0; v < vectors; v++) vec_store(at + i * pixel + v * block, sum[i][v]);
+}
+
 /* The destination of a tile's sums, and what is added to them. y and residual are blocked and have the same strides. */
 struct simd_output {
     float *y;                     /* the tile's first pixel; residual alike */

@@ -41,6 +41,7 @@ enum winograd_param {
     WINOGRAD_BLOCK,   /* most tiles in a block; the scratch is sized for it */
     WINOGRAD_V_POINT, /* floats between two points in V */
     WINOGRAD_M_POINT, /* ... and in M */
+    WINOGRAD_PART, /* channel blocks whose products are added up before they are added to those of others */
 };
 
 /* Points of a transformed tile. */

@@ -102,35 +102,34 @@ INLINE void transform_channels(int out, const struct work *work, int64_t c_block
 /* ---- Products: M = V U at each point ---- */
 
 /*
- * M of `rows` tiles and one k pair at one point: sums over all channels. In V the tiles of a channel block are contiguous, so
- * values have constant offsets from one pointer. It prefetches `ahead`, one half of the next point's weights.
+ * M of `rows` tiles and one k pair at one point: sums over all channels, `part` blocks of them at a time. In V the tiles of a channel
+ * block are contiguous, so values have constant offsets from one pointer. It prefetches `ahead`, one half of the next point's weights.
  */
-INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, float *m,
-                          int64_t tiles, const float *ahead) {
-    vec sum[VALUES][2];
-    UNROLL
-    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = (vec){0};
-    for (int64_t c = 0; c < c_blocks; c++, v += tiles * LANES)
-        for (int lane = 0; lane < LANES;
-             lane += STEP, u += STEP * 2 * LANES, ahead += STEP * LANES) {
-            __builtin_prefetch(ahead, 0, 2);
-            simd_multiply(STEP, 1, rows, 2, LANES, v + lane, NULL, u, sum);
-        }
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        vec_store(m + r * LANES, sum[r][0]);
-        vec_store(m + (tiles + r) * LANES, sum[r][1]);
+INLINE void multiply_rows(int rows, const float *v, const float *u, int64_t c_blocks, int64_t part,
+                          float *m, int64_t tiles, const float *ahead) {
+    for (int64_t first = 0; first < c_blocks; first += part) {
+        const int64_t end = min_i64(c_blocks, first + part);
+        vec sum[VALUES][2];
+        simd_clear(rows, sum);
+        for (int64_t c = first; c < end; c++, v += tiles * LANES)
+            for (int lane = 0; lane < LANES;
+                 lane += STEP, u += STEP * 2 * LANES, ahead += STEP * LANES) {
+                __builtin_prefetch(ahead, 0, 2);
+                simd_multiply(STEP, 1, rows, 2, LANES, v + lane, NULL, u, sum);
+            }
+        if (first) simd_add_parts(rows, 2, LANES, tiles * LANES, m, sum);
+        simd_store_parts(rows, 2, LANES, tiles * LANES, m, sum);
     }
 }
 
-typedef void multiply_fn(const float *v, const float *u, int64_t c_blocks, float *m, int64_t tiles,
-                         const float *ahead);
+typedef void multiply_fn(const float *v, const float *u, int64_t c_blocks, int64_t part, float *m,
+                         int64_t tiles, const float *ahead);
 
 /* `rows` is a constant in each function, or else the sums would not stay in registers. */
 #define MULTIPLY(rows)                                                                             \
-    static void multiply##rows(const float *v, const float *u, int64_t c_blocks, float *m,         \
-                               int64_t tiles, const float *ahead) {                                \
-        multiply_rows(rows, v, u, c_blocks, m, tiles, ahead);                                             \
+    static void multiply##rows(const float *v, const float *u, int64_t c_blocks, int64_t part,     \
+                               float *m, int64_t tiles, const float *ahead) {                      \
+        multiply_rows(rows, v, u, c_blocks, part, m, tiles, ahead);                                \
     }
 SIMD_UP_TO(VALUES, MULTIPLY)
 
@@ -151,7 +150,8 @@ INLINE void multiply_points(int out, const struct work *work, int64_t pair) {
             int64_t rows = dnn_split(work->count, part + 1, parts) - at;
             const float *v = work->v + point * param[WINOGRAD_V_POINT] + at * LANES;
             float *m = work->m + point * param[WINOGRAD_M_POINT] + at * LANES;
-            multiply[rows](v, u, c / LANES, m, work->count, u + (2 + min_i64(part, 1)) * c * LANES);
+            multiply[rows](v, u, c / LANES, param[WINOGRAD_PART], m, work->count,
+                           u + (2 + min_i64(part, 1)) * c * LANES);
         }
 }
 

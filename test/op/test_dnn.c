@@ -147,6 +147,7 @@ static void choose_call(struct random *r, struct job *j) {
     j->batch = RANDOM_PICK(r, batches);
     p->batch_hint = random_one_in(r, 2) ? 1 : 32;
     p->threads = RANDOM_PICK(r, threads);
+    p->trained = random_one_in(r, 2);
     /* A convolution with a plain y has no epilogue. */
     j->negated = random_one_in(r, 3) && (p->kind != DNN_CONV || !p->y_plain);
     j->place = random_int(r, 0, 3);
@@ -689,6 +690,43 @@ static void count_reason(struct row *row, const char *reason) {
     row->refused++;
 }
 
+/* ---- Sums in parts ---- */
+
+/* The error of a 3x3 convolution of many channels, of positive numbers. */
+static double add_many(const struct dnn_impl *impl, const struct dnn_isa *isa, bool trained) {
+    static struct job job;
+    struct random r = random_start(1);
+    struct data d = {0};
+    struct dnn_problem *p = &job.p;
+    *p = (struct dnn_problem){.kind = DNN_CONV, .lanes = isa->lanes, .threads = 1, .groups = 1};
+    p->c = p->c_model = 1024, p->k = p->k_model = 2 * isa->lanes;
+    p->h = p->w = p->oh = p->ow = 4, p->kh = p->kw = 3;
+    p->batch_hint = job.batch = p->sh = p->sw = p->dh = p->dw = p->pt = p->pl = 1;
+    p->trained = trained;
+    struct dnn_plan plan = {.impl = impl, .kernels = isa->kernels, .problem = *p};
+    impl->plan(&plan);
+    prepare_job(&r, &plan, &job, &d);
+    for (int64_t i = 0; i < p->c * points_in(p); i++) d.x[i] = fabsf(d.x[i]);
+    for (int64_t i = 0; i < (int64_t)p->k * p->c * 9; i++) d.weight[i] = fabsf(d.weight[i]);
+    pack_weights(&r, &plan, &d);
+    compute_expected(&job, &d);
+    run_tasks(&plan, &job, &d, d.y, 1 << 20, false);
+    const double error = measure_error(&job, &d);
+    free_data(&d);
+    return error;
+}
+
+/* Where rounding errors are kept small, sums are added up in parts. */
+static void test_parts(const struct dnn_isa *isa) {
+    static const struct dnn_impl *const impls[] = {&dnn_direct, &dnn_winograd4, &dnn_winograd2};
+    for (int i = 0; i < COUNT(impls); i++) {
+        const double whole = add_many(impls[i], isa, false), parts = add_many(impls[i], isa, true);
+        printf("%s %s: error %.2e of a sum, %.2e of a sum in parts\n", impls[i]->name, isa->name,
+               whole, parts);
+        CHECK(parts < whole / 2);
+    }
+}
+
 /* The next random problem that the implementation accepts. */
 static bool find_job(struct random *r, const struct dnn_impl *impl, const struct dnn_isa *isa,
                      struct job *j, struct row *row) {
@@ -759,6 +797,7 @@ int main(int argc, char **argv) {
     for (const struct dnn_isa *isa = dnn_isas; isa->name; isa++) {
         const bool has = cpu_has(isa);
         if (!has) printf("skipped %s: this CPU lacks it\n", isa->name);
+        if (has) test_parts(isa);
         for (int i = 0; has && dnn_impls[i]; i++)
             if (dnn_impls[i] != &dnn_linear_int8 && !is_tested_elsewhere(dnn_impls[i]) &&
                 (argc < 3 || !strcmp(argv[2], dnn_impls[i]->name))) {
