@@ -73,7 +73,7 @@ enum {
      * the concat of 3 and 2 channels in blocks of 4 is stored as 0 1 2 -1 3 4 -1 -1. */           \
     X(C_MAP, const int *, c_map) X(K_MAP, const int *, k_map)                                      \
     X(INT, int, h) X(INT, int, w) X(INT, int, oh) X(INT, int, ow) X(INT, int, kh) X(INT, int, kw)  \
-    /* h, w, oh and ow are expected ones: the packed weight must not depend on them, since a call for other sizes plans again */\
+    /* h, w, oh, ow, of a matmul k, c and `matrix`, are expected ones: a call plans again. A packed weight must not depend on them */\
     X(INT, bool, open)                                                                             \
     X(INT, bool, transposed) /* the weight is [c_model][k_model / groups][kh][kw] */               \
     /* A transposed convolution without strides, as a usual one: the weight is [c_model][k_model][kh][kw] with reversed rows and columns */\
@@ -88,7 +88,9 @@ enum {
     X(FLOAT, float, prologue_min) /* -INFINITY: no clamp */                                        \
     X(INT, enum dnn_act, act)                                                                      \
     X(FLOAT, float, act_min) X(FLOAT, float, act_max) /* for DNN_ACT_CLAMP */                      \
-    X(INTS, int64_t, matrix, [DNN_N_MATRIX]) /* of a matmul */
+    X(INTS, int64_t, matrix, [DNN_N_MATRIX]) /* of a matmul */                                     \
+    /* b of a matmul is packed by a step of its own; then the packed b may depend on sizes that are open, as it is planned with them, too */\
+    X(INT, bool, packs_b)
 struct dnn_problem {
 #define DNN_FIELD(kind, type, name, ...) type name __VA_ARGS__;
     DNN_PROBLEM(DNN_FIELD)

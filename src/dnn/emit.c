@@ -12,24 +12,48 @@
 #include "dnn/problem.h"
 #include "dnn/step.h"
 
+#include <string.h>
+
+/* The last arguments of an open matmul's steps. */
+static void set_matrices(const struct dnn_matrix_sizes *m, struct size *arg) {
+    memcpy(arg, m->at, sizeof m->at);
+    arg[DNN_N_MATRIX] = m->k, arg[DNN_N_MATRIX + 1] = m->c;
+}
+
+/* Those of an open conv, or of the gradient of its weight. */
+static void set_sides(const struct layer *anchor, struct size *arg) {
+    const struct tensor *image[] = {anchor->in[0], dnn_problem_y(anchor)};
+    for (int i = 0; i < 4; i++) arg[i] = image[i / 2]->dim[image[i / 2]->rank - 2 + i % 2];
+}
+
 /*
  * A weight that is trained is packed right before each use, into memory of the call: it changes after each step, so it is packed as
  * often as it would be once per version, and packed weights of other layers take no memory meanwhile. So is b of a matmul.
  */
 static enum sol_status emit_pack(struct build *b, const struct cluster *cluster,
-                                 const struct dnn_plan *plan, struct buffer_ref *packed) {
-    const bool is_matmul = cluster->dnn->anchor->kind == LAYER_matmul;
+                                 const struct dnn_plan *plan,
+                                 const struct dnn_matrix_sizes *matrices,
+                                 struct buffer_ref *packed) {
+    const bool is_matmul = plan->problem.kind == DNN_MATMUL, open = is_matmul && plan->problem.open;
     const struct tensor *w = is_matmul ? cluster->dnn->w : cluster->dnn->anchor->in[1];
     const bool each_call = w->is_trained || is_matmul;
     const enum phase phase = each_call ? cluster->phase : phase_of_packing(cluster->phase);
-    const struct size size = size_const((int64_t)plan->packed_size);
+    const struct size size = open ? matrices->packed : size_const((int64_t)plan->packed_size);
     *packed = each_call ? build_temporary(b, size, "packed weight")
                         : build_packed(b, (int64_t)plan->packed_size, "packed weight");
     struct buffer_ref ptr[] = {build_ref(b, w), *packed};
+    struct size arg[1 + DNN_N_MATRIX + 2];
+    if (open) {
+        arg[DNN_BATCH] = dnn_problem_rows(dnn_problem_output(cluster));
+        set_matrices(matrices, arg + 1);
+    }
     struct step step = {.kind = &step_dnn_pack,
+                        .is_open = open,
                         .data = plan,
                         .n_ptr = COUNT(ptr),
                         .ptr = ptr,
+                        .n_arg = open ? COUNT(arg) : 0,
+                        .arg = arg,
                         .bytes = size,
                         .name = "pack",
                         .module = "DNN",
@@ -62,11 +86,6 @@ static const char *name_step(struct build *b, const struct dnn_plan *plan) {
     return arena_printf(b->arena, "%s %s %dx%d/%d %d->%d @%dx%d",
                         p->transposed ? "transposed conv" : dnn_problem_name(p), plan->impl->name,
                         p->kh, p->kw, p->sh, p->c_model, p->k_model, p->h, p->w);
-}
-
-/* The last arguments of a matmul's step. */
-static struct size find_size(const struct dnn_matrix_sizes *m, int i) {
-    return i < DNN_N_MATRIX ? m->at[i] : i == DNN_N_MATRIX ? m->k : m->c;
 }
 
 /* Appends the step that runs the plan. Its y is the cluster's output: the implementation writes it, then the epilogue works
@@ -102,10 +121,8 @@ static enum sol_status emit_run(struct build *b, const struct cluster *cluster,
     arg[DNN_RESIDUAL_STRIDE] = batch_stride(b, cluster->dnn->residual, is_conv);
     for (int i = DNN_N_POINTERS; i < n_ptr; i++) ptr[i] = epilogue->ptr[i - DNN_N_POINTERS];
     for (int i = DNN_N_ARGS; i < n_last; i++) arg[i] = epilogue->arg[i - DNN_N_ARGS];
-    for (int i = n_last; i < n_arg; i++)
-        arg[i] = is_conv ? (i < n_last + 2 ? anchor->in[0] : dnn_problem_y(anchor))
-                               ->dim[x->rank - 2 + (i - n_last) % 2]
-                         : find_size(matrices, i - n_last);
+    if (open && is_conv) set_sides(anchor, arg + n_last);
+    else if (open) set_matrices(matrices, arg + n_last);
     struct step step = {.kind = &step_dnn,
                         .is_open = open,
                         .data = work,
@@ -156,7 +173,7 @@ enum sol_status dnn_emit(struct build *b, const struct cluster *cluster, const s
     TRY(dnn_choose(b, &problem, isa, tune, candidate, &work->plan));
     if (!epilogue) epilogue = &none;
     work->finish = epilogue->data;
-    if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &packed));
+    if (work->plan.packed_size) TRY(emit_pack(b, cluster, &work->plan, &matrices, &packed));
     if (work->plan.partial_size)
         partial =
             build_temporary(b, size_const((int64_t)work->plan.partial_size), "parts of a gradient");

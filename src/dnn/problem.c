@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+enum { MANY_ROWS = 256 }; /* of a matmul for which b is packed once */
+
 /* The convolution's output and weight; of the gradient of a weight, the tensors that have their shapes. */
 struct tensor *dnn_problem_y(const struct layer *l) {
     return l->kind == LAYER_conv_weight ? l->in[1] : l->out[0];
@@ -187,6 +189,9 @@ void dnn_problem_matrices(const struct build *b, const struct cluster *cluster,
         fill_dim(b, cluster, y, d, at + DNN_DIMS + d * DNN_DIM_FIELDS);
     const int n = merge_dims(at, y->rank - 2);
     for (int i = DNN_DIMS + n * DNN_DIM_FIELDS; i < DNN_N_MATRIX; i++) at[i] = size_const(0);
+    const struct size block = size_const(b->plan->caps.block); /* rounds up k and c */
+    out->packed = size_mul(size_add(out->k, block), size_add(out->c, block));
+    out->packed = size_scale(out->packed, sizeof(float));
 }
 
 /* Are there sizes that a call decides, besides the first one, which follows from the rows? */
@@ -195,6 +200,14 @@ static bool is_open_matmul(const struct dnn_matrix_sizes *m) {
     bool open = !size_is_const(m->k) || !size_is_const(m->c);
     for (int i = 0; i < DNN_N_MATRIX; i++) open |= i != first && !size_is_const(m->at[i]);
     return open;
+}
+
+/*
+ * Is b packed once, before the product? The tasks of one product of many rows would pack it several times, and their rows and panels of b
+ * would have to fit L2 together.
+ */
+static bool packs_b(const struct dnn_matrix_sizes *m, int64_t rows) {
+    return size_is(m->at[DNN_DIMS], 0) && rows >= MANY_ROWS && !m->packed.bad;
 }
 
 static int expect_int(const struct size *size, const int64_t *symbols) {
@@ -210,6 +223,7 @@ static void fill_matmul(const struct build *b, const struct cluster *cluster,
     p->batch_hint = max_i64(1, size_eval(&rows, symbols));
     p->kind = DNN_MATMUL;
     p->open = is_open_matmul(m);
+    p->packs_b = packs_b(m, p->batch_hint);
     p->groups = p->h = p->w = p->oh = p->ow = p->kh = p->kw = p->sh = p->sw = p->dh = p->dw = 1;
     p->k = p->k_model = expect_int(&m->k, symbols);
     p->c = p->c_model = expect_int(&m->c, symbols);

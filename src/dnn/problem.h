@@ -12,6 +12,7 @@
 /* The sizes of a matmul: of struct dnn_problem, as formulas. */
 struct dnn_matrix_sizes {
     struct size k, c, at[DNN_N_MATRIX];
+    struct size packed; /* bytes of a packed b, at most */
 };
 /* For a matmul only. `y`: the cluster's output. */
 void dnn_problem_matrices(const struct build *build, const struct cluster *cluster,

@@ -42,7 +42,7 @@ static void set_parts(struct dnn_plan *plan) {
 
 static size_t packed_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
-    const int64_t inputs = round_up(p->c, plan->kernels->step);
+    const int64_t inputs = round_up(max_i64(1, p->c), plan->kernels->step);
     return (size_t)(inputs * round_up(p->k, p->lanes)) * sizeof(float);
 }
 
@@ -190,14 +190,6 @@ struct product_matrices product_count(const struct dnn_plan *plan, int64_t batch
     return of;
 }
 
-/*
- * Is b packed once, before the product? The tasks of a product of many rows would pack it several times, and their rows and panels of b
- * would have to fit L2 together. A packed b must not depend on sizes that a call decides.
- */
-static bool packs_once(const struct dnn_problem *p) {
-    return !p->open && !p->matrix[DNN_DIMS] && p->batch_hint >= PRODUCT_MANY;
-}
-
 static const char *refuse_matmul(const struct dnn_problem *p) {
     return p->kind != DNN_MATMUL ? "not a matmul" : NULL;
 }
@@ -209,16 +201,16 @@ static void plan_matmul(struct dnn_plan *plan) {
     set_parts(plan);
     const int64_t packed =
         min_i64(count_panels(plan), most_packed(plan)) * panel_width(plan) * depth;
-    plan->packed_size = packs_once(p) ? packed_size(plan) : 0;
-    plan->n_pack_tasks = packs_once(p) ? count_panels(plan) : 0;
+    plan->packed_size = p->packs_b ? packed_size(plan) : 0;
+    plan->n_pack_tasks = p->packs_b ? count_panels(plan) : 0;
     plan->scratch_size = PRODUCT_MAX_ROWS * PRODUCT_STRIDE * sizeof(float);
-    if (!packs_once(p)) plan->scratch_size += (size_t)packed * sizeof(float);
+    if (!p->packs_b) plan->scratch_size += (size_t)packed * sizeof(float);
     plan->cost = products / (efficiency * dnn_flops_per_s(plan->kernels) * p->threads);
 }
 
 static int64_t n_matmul_tasks(const struct dnn_plan *plan, int64_t batch) {
     if (!batch || !plan->problem.k) return 0;
-    return plan->packed_size ? n_tasks(plan, batch) : product_count(plan, batch).tasks;
+    return plan->problem.packs_b ? n_tasks(plan, batch) : product_count(plan, batch).tasks;
 }
 
 static void pack_matmul(const struct dnn_plan *plan, const float *b, float *packed, int64_t task) {

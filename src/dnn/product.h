@@ -39,7 +39,6 @@ enum product_param {
 #define PRODUCT_MAX_PACKED 512  /* outputs of b that a task of a matmul packs at a time */
 #define PRODUCT_FEW 3           /* rows of a tile without prefetches */
 #define PRODUCT_WIDE 4          /* panels of a task of such rows, at least: memory is read in long runs */
-#define PRODUCT_MANY 256        /* rows of a matmul for which b is packed once */
 #define PRODUCT_NARROW 8        /* panels of a task that reads short rows in place */
 #define PRODUCT_STREAMED (8 << 20) /* elements of y that is written past the caches, at least */
 

@@ -253,7 +253,7 @@ void ISA_NAME(dnn_run_matmul)(const struct dnn_plan *plan, const struct dnn_call
     struct task task = make_task(plan, call, scratch);
     task.x_row = matrix[DNN_A_ROW], task.x_column = matrix[DNN_A_COLUMN];
     task.y_row = matrix[DNN_Y_ROW];
-    if (plan->packed_size) {
+    if (plan->problem.packs_b) {
         run_packed(&task, begin, end);
         return;
     }

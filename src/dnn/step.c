@@ -21,9 +21,6 @@ static void pack_weight(const struct step *step, void *const *ptr, const int64_t
     for (int64_t task = begin; task < end; task++) plan->impl->pack(plan, ptr[0], ptr[1], task);
 }
 
-const struct step_kind step_dnn_pack = {
-    .name = "dnn_pack", .run = pack_weight, .n_tasks = count_pack_tasks};
-
 /* ---- The epilogue ---- */
 
 /* The generated epilogue of one call of run_plan: its kernel with pointers and arguments. */
@@ -58,7 +55,7 @@ static struct finishing make_finishing(const struct dnn_work *work, void *const 
                               .pixels = is_conv ? (int64_t)p->oh * p->ow : p->k};
 }
 
-/* ---- Other sizes ---- */
+/* ---- Sizes of a call ---- */
 
 static enum sol_status set_size(const struct step *step, int64_t size, int *to) {
     if (size > INT32_MAX)
@@ -89,7 +86,9 @@ static enum sol_status adapt_plan(const struct step *step, const int64_t *arg, s
                  scratch = dnn_step_scratch(&work.plan);
     TRY(set_sizes(step, arg, &work.plan.problem));
     work.plan.impl->plan(&work.plan);
-    if (work.plan.packed_size != packed_size || work.plan.partial_size != partial_size)
+    const bool is_fixed = !work.plan.problem.packs_b;
+    if ((is_fixed && work.plan.packed_size != packed_size) ||
+        work.plan.partial_size != partial_size)
         return fail(SOL_EBUG, "%s: the packed weight or partial results depend on the sizes",
                     step->name);
     copy.scratch_size = step->scratch_size - scratch + dnn_step_scratch(&work.plan);
@@ -97,6 +96,21 @@ static enum sol_status adapt_plan(const struct step *step, const int64_t *arg, s
     *out = arena_copy(arena, &copy, sizeof copy);
     return SOL_OK;
 }
+
+/* Packs b of a matmul as its product, which is planned for the same sizes, reads it. */
+static enum sol_status adapt_pack(const struct step *step, const int64_t *arg, struct arena *arena,
+                                  const struct step **out) {
+    struct dnn_plan plan = *(const struct dnn_plan *)step->data;
+    struct step copy = *step;
+    TRY(set_sizes(step, arg, &plan.problem));
+    plan.impl->plan(&plan);
+    copy.data = arena_copy(arena, &plan, sizeof plan);
+    *out = arena_copy(arena, &copy, sizeof copy);
+    return SOL_OK;
+}
+
+const struct step_kind step_dnn_pack = {
+    .name = "dnn_pack", .run = pack_weight, .n_tasks = count_pack_tasks, .adapt = adapt_pack};
 
 /* ---- Running ---- */
 
