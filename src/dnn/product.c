@@ -40,10 +40,12 @@ static void set_parts(struct dnn_plan *plan) {
     plan->param[PRODUCT_PANELS] = count_panels(plan);
 }
 
+/* Never 0, which would mean that nothing is packed: a call may have more inputs and outputs than are expected. */
 static size_t packed_size(const struct dnn_plan *plan) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t inputs = round_up(max_i64(1, p->c), plan->kernels->step);
-    return (size_t)(inputs * round_up(p->k, p->lanes)) * sizeof(float);
+    const int64_t outputs = round_up(max_i64(1, p->k), p->lanes);
+    return (size_t)(inputs * outputs) * sizeof(float);
 }
 
 /* ---- Division of a linear layer ---- */

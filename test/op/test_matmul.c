@@ -133,6 +133,7 @@ static void negate(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_
 /* Packs b, if the plan says so, in memory that ends after its last value. */
 static float *pack(const struct dnn_plan *plan, const struct test *t) {
     float *packed = new_floats((int64_t)(plan->packed_size / sizeof(float)), NAN);
+    CHECK(!plan->packed_size || !t->n_dims);
     for (int64_t i = 0; i < plan->n_pack_tasks; i++)
         plan->impl->pack(plan, t->b.at, packed, plan->n_pack_tasks - 1 - i);
     return packed;
