@@ -1,49 +1,72 @@
 """A C compiler that keeps what it compiles, for tests that deploy equal sources again and again: kept_cc.py WORD...
 
-$SOL_CC of tests that deploy. The words are those of cc. An object of C sources alone (-r) is copied if the same compiler made one before of the
-same preprocessed sources with the same flags; everything else is passed on to cc. $KEPT_OBJECTS is the folder of the objects.
+$SOL_CC of tests that deploy. The words are those of cc. For an object of C sources alone (-r), each source's own object is copied if the
+same compiler made one before of the same preprocessed source with the same flags: of a deployed library, only what was generated differs
+between networks. Everything else is passed on to cc. $KEPT_OBJECTS is the folder of the objects.
 """
 
+import functools
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 
-def preprocess(words):
-    """Returns the sources behind the preprocessor, without the names of files and their folders, and the compiler's version; None: cc
-    refuses them."""
+def preprocess(flags, source):
+    """Returns the source behind the preprocessor, without the names of files and their folders; None: cc refuses it."""
     run = subprocess.run(
-        ["cc", "-E", "-P", *(word for word in words if word not in ("-r", "-nostdlib"))],
+        ["cc", "-E", "-P", *flags, source],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    version = subprocess.run(["cc", "--version"], stdout=subprocess.PIPE, check=True).stdout
-    return version + run.stdout if run.returncode == 0 else None
+    return run.stdout if run.returncode == 0 else None
+
+
+@functools.cache
+def ask_version():
+    return subprocess.run(["cc", "--version"], stdout=subprocess.PIPE, check=True).stdout
+
+
+def find_kept(flags, text):
+    """Returns the path of the object that is kept for a preprocessed source."""
+    words = [flag for flag in flags if flag.startswith("-") and not flag.startswith("-I")]
+    key = hashlib.sha256(" ".join(words).encode() + b"\0" + ask_version() + text).hexdigest()
+    return Path(os.environ["KEPT_OBJECTS"]) / f"{key}.o"
+
+
+def compile_source(flags, source, folder, number):
+    """Returns the path of the source's object, which is kept or in `folder`; None: cc refuses the source."""
+    text = preprocess(flags, source)
+    if text is None:
+        return None
+    depends = b".incbin" in text  # on a further file, so it is not kept
+    out = folder / f"{number}.o" if depends else find_kept(flags, text)
+    if not out.exists():
+        part = out.with_suffix(f".{os.getpid()}")
+        made = subprocess.run(["cc", *flags, "-c", source, "-o", part], stderr=subprocess.DEVNULL)
+        if made.returncode:
+            return None
+        part.rename(out)
+    return out
 
 
 def main(words):
     at = words.index("-o") if "-r" in words and "-o" in words else len(words)
     rest = words[:at] + words[at + 2 :]
+    sources = [word for word in rest if word.endswith(".c")]
     # The preprocessor shows nothing of objects.
-    links = any(word.endswith((".o", ".a")) for word in rest)
-    text = preprocess(rest) if at < len(words) and not links else None
-    if text is None or b".incbin" in text:  # that depends on a further file
+    if at == len(words) or any(word.endswith((".o", ".a")) for word in rest):
         os.execvp("cc", ["cc", *words])
-    flags = [word for word in rest if word.startswith("-") and not word.startswith("-I")]
-    key = hashlib.sha256(" ".join(flags).encode() + b"\0" + text).hexdigest()
-    kept, out = Path(os.environ["KEPT_OBJECTS"]) / f"{key}.o", words[at + 1]
-    if not kept.exists():
-        part = kept.with_suffix(f".{os.getpid()}")
-        code = subprocess.run(["cc", *rest, "-o", part]).returncode
-        if code:
-            return code
-        part.rename(kept)
-    shutil.copy(kept, out)
-    return 0
+    flags = [word for word in rest if word not in (*sources, "-r", "-nostdlib")]
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [compile_source(flags, s, Path(folder), i) for i, s in enumerate(sources)]
+        if None not in objects:
+            join = ["cc", "-r", "-nostdlib", *objects, "-o", words[at + 1]]
+            return subprocess.run(join).returncode
+    os.execvp("cc", ["cc", *words])  # tells what is wrong
 
 
 if __name__ == "__main__":

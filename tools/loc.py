@@ -58,7 +58,7 @@ FOLDERS = {
     "src/plan": 2790,
     "src/report": 400,
     "src/run": 5150,
-    "test": 60,
+    "test": 76,
     "test/deploy": 1830,
     "test/fault": 180,
     "test/fuzz": 220,

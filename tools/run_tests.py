@@ -1,7 +1,7 @@
 """Runs the tests and counts them: run_tests.py --build DIR [--jobs N] [--only-c] [--runner WORDS] [GROUP...]
 
 A group is a folder in test/. make has built its C programs as DIR/test/GROUP/NAME; each prints "N passed, N failed" as its
-last line. Its files test_*.py run under pytest. The last line of the output is the sum "N passed, N failed[, N skipped]",
+last line. Its files test_*.py run under pytest, those of a large group in several runs of about equal length. The last line of the output is the sum "N passed, N failed[, N skipped]",
 which is also written to DIR/test-summary. The exit code is 1 if any test failed, or none passed.
 
 With --jobs, so many programs run at a time; the output of each is printed when it ends. By default there are two, as most tests
@@ -27,8 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed|xpassed)\b")
 KINDS = ("passed", "failed", "skipped")
 KIND = {"error": "failed", "errors": "failed", "xfailed": "skipped", "xpassed": "passed"}
-# They start first: torch takes as long as all others together, and under sanitizers the other two do.
-LONGEST = ("torch (pytest)", "op/test_op", "op/test_joint")
+# They start first: the runs of torch take longer than all others, and under sanitizers the last two do.
+LONGEST = ("torch 1 (pytest)", "torch 2 (pytest)", "op/test_op", "op/test_joint")
+MOST_FILES = 30  # of one run of pytest
 LAST_LINES = 30  # of a program that failed, printed again at the end: a log may be cut to its end
 
 
@@ -45,7 +46,8 @@ def parse_summary(lines):
 
 
 def run_program(argv, env, timeout, say):
-    """Runs one program and passes each line of its output to `say`. Returns (its lines, its exit code)."""
+    """Runs one program and passes each line of its output to `say`. Returns (its lines, its exit code). A program that has not ended
+    after `timeout` seconds is killed, and a last line says so."""
     child = subprocess.Popen(
         argv,
         env=env,
@@ -57,7 +59,13 @@ def run_program(argv, env, timeout, say):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    timer = threading.Timer(timeout, lambda: os.killpg(child.pid, signal.SIGKILL))
+    late = threading.Event()
+
+    def kill():
+        late.set()
+        os.killpg(child.pid, signal.SIGKILL)
+
+    timer = threading.Timer(timeout, kill)
     timer.start()
     lines = []
     for line in child.stdout:
@@ -65,6 +73,9 @@ def run_program(argv, env, timeout, say):
         lines.append(line)
     child.wait()
     timer.cancel()
+    if late.is_set():
+        lines.append(f"\nkilled, as it had not ended after {timeout:.0f} seconds\n")
+        say(lines[-1].strip())
     return lines, child.returncode
 
 
@@ -115,6 +126,16 @@ def run_all(work, env, timeout, jobs):
     return total, failed
 
 
+def pytest_runs(group):
+    """Yields (name, command line) of each run of pytest. Of n runs each takes every n-th file, as neighbours take about as long."""
+    files = sorted((ROOT / "test" / group).glob("**/test_*.py"))
+    n = -(-len(files) // MOST_FILES)
+    for i in range(n):
+        name = f"{group} {i + 1} (pytest)" if n > 1 else f"{group} (pytest)"
+        argv = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider"]
+        yield name, [*argv, *(str(file.relative_to(ROOT)) for file in files[i::n])]
+
+
 def programs(build, groups, only_c, runner):
     """Yields (name, command line) of each program and each pytest run."""
     for group in groups:
@@ -122,20 +143,8 @@ def programs(build, groups, only_c, runner):
         for source in sources:
             program = build / "test" / group / source.stem
             yield f"{group}/{source.stem}", [*shlex.split(runner), str(program)]
-        if not only_c and list((ROOT / "test" / group).glob("**/test_*.py")):
-            yield (
-                f"{group} (pytest)",
-                [
-                    sys.executable,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-rfE",
-                    "-p",
-                    "no:cacheprovider",
-                    f"test/{group}",
-                ],
-            )
+        if not only_c:
+            yield from pytest_runs(group)
 
 
 def find_libraries(venv):
