@@ -29,8 +29,11 @@ static const double task_s = 0.5e-6;
 static const double held_up = 0.1;
 static const int64_t l2_size = 1 << 20, cache_size = 4 << 20;
 
-/* Products that are added up one after the other where rounding errors are kept small. */
-static const int64_t part_terms = 256;
+/* Products that are added up one after the other where rounding errors are kept small. n products in parts of p have errors like
+ * sqrt(p + n / p), and each part reads and writes all sums of a tile: twice the root of n is nearly as accurate as the root itself. */
+static int64_t part_terms(int64_t products) {
+    return products <= 1024 ? 64 : products <= 4096 ? 128 : 256;
+}
 
 static const char *refuse_types(const struct dnn_problem *problem) {
     const bool is_float = problem->x_type == SOL_F32 && problem->w_type == SOL_F32;
@@ -211,8 +214,8 @@ static void set_geometry(struct dnn_plan *plan) {
     param[DIRECT_STEP] = direct_unit(plan) > 1 ? 1 : plan->kernels->step;
     param[DIRECT_C_BLOCKS] = ceil_div(p->c / p->groups, param[DIRECT_BLOCK] * direct_unit(plan));
     param[DIRECT_PAIRS] = ceil_div(p->k / p->groups, 2 * p->lanes);
-    param[DIRECT_PART] =
-        p->trained ? ceil_div(part_terms, param[DIRECT_BLOCK]) : max_i64(1, direct_taps(plan));
+    const int64_t taps = direct_taps(plan), block = param[DIRECT_BLOCK];
+    param[DIRECT_PART] = p->trained ? ceil_div(part_terms(taps * block), block) : max_i64(1, taps);
     param[DIRECT_PANEL] = needs_panel(plan);
     param[DIRECT_COLUMN_PHASES] = n_phases(param[DIRECT_KW], param[DIRECT_SW], param[DIRECT_DW]);
     param[DIRECT_TABLE] = round_up(direct_phases(plan) * (int64_t)sizeof(struct direct_phase) +

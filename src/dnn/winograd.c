@@ -29,8 +29,8 @@ static const int64_t l2_size = 1 << 20;
 static const int64_t shared_cache_size = 16 << 20;
 
 /* Products that are added up one after the other where rounding errors are kept small. They are fewer than in direct convolutions, as the
- * transform back multiplies their errors. */
-static const int64_t part_terms = 32;
+ * transform back multiplies their errors. n channels in parts of p have errors like sqrt(p + n / p), so more channels have longer parts. */
+static int64_t part_terms(int64_t channels) { return channels <= 128 ? 16 : 32; }
 
 static const char *refuse(const struct dnn_problem *problem) {
     if (problem->kind != DNN_CONV) return "not a convolution";
@@ -137,7 +137,8 @@ static void make_plan(struct dnn_plan *plan, int64_t out) {
     /* A transform accesses all points of a tile. At an odd number of cache lines apart they map to different cache sets. */
     param[WINOGRAD_V_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * problem->c, line) | 1) * line;
     param[WINOGRAD_M_POINT] = (ceil_div(param[WINOGRAD_BLOCK] * 2 * lanes, line) | 1) * line;
-    param[WINOGRAD_PART] = problem->trained ? ceil_div(part_terms, lanes) : problem->c / lanes;
+    param[WINOGRAD_PART] =
+        problem->trained ? ceil_div(part_terms(problem->c), lanes) : problem->c / lanes;
     choose_groups(plan);
     plan->packed_size = (size_t)(param[WINOGRAD_PAIRS] * pair_size(plan));
     plan->n_pack_tasks = param[WINOGRAD_PAIRS] * (problem->c / lanes);
