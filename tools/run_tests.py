@@ -1,8 +1,9 @@
 """Runs the tests and counts them: run_tests.py --build DIR [--jobs N] [--only-c] [--runner WORDS] [GROUP...]
 
 A group is a folder in test/. make has built its C programs as DIR/test/GROUP/NAME; each prints "N passed, N failed" as its
-last line. Its files test_*.py run under pytest, those of a large group in several runs of about equal length. The last line of the output is the sum "N passed, N failed[, N skipped]",
-which is also written to DIR/test-summary. The exit code is 1 if any test failed, or none passed.
+last line. Its files test_*.py run under pytest, those of a large group in several runs of about equal length. The last line of the
+output is the sum "N passed, N failed[, N skipped]", which is also written to DIR/test-summary. The exit code is 1 if any test failed,
+or none passed.
 
 With --jobs, so many programs run at a time; the output of each is printed when it ends. By default there are two, as most tests
 wait for one C compiler, and no more, as some of them measure.

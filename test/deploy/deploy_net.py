@@ -14,6 +14,10 @@ COMPILERS = [cc for cc in ("gcc", "clang") if shutil.which(cc)]
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-pedantic"]
 
 
+def has_avx2():
+    return " avx2 " in Path("/proc/cpuinfo").read_text()
+
+
 class Block(nn.Module):
     def __init__(self, n):
         super().__init__()

@@ -5,12 +5,11 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from deploy_net import HERE, WARNINGS, build_portable, close, example, load
+from deploy_net import HERE, WARNINGS, build_portable, close, example, has_avx2, load
 
 import sol.pytorch as sol
 
@@ -90,8 +89,7 @@ def test_threads_with_other_atomics(net, tmp_path, kind):
 def test_threads_of_a_library(net, tmp_path, weights):
     """Includes the first call, which packs the weights. The library's own sources run under ThreadSanitizer, with kernels for
     AVX2: gcc needs minutes to instrument the longer loops of those for AVX-512."""
-    has_avx2 = " avx2 " in Path("/proc/cpuinfo").read_text()
-    for device, flags in (X86, []), ((X86, "avx2") if has_avx2 else X86, TSAN):
+    for device, flags in (X86, []), ((X86, "avx2") if has_avx2() else X86, TSAN):
         folder = tmp_path / f"with{''.join(flags)}" / "Net"
         sol.deploy(
             net, [example()], lib_name="Net", path=folder.parent, target=C_SOURCE, device=device,

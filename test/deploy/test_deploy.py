@@ -5,12 +5,21 @@ import os
 import shutil
 import subprocess
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from deploy_net import COMPILERS, WARNINGS, Net, close, compile_program, example, load, run_program
+from deploy_net import (
+    COMPILERS,
+    WARNINGS,
+    Net,
+    close,
+    compile_program,
+    example,
+    has_avx2,
+    load,
+    run_program,
+)
 from torch import nn
 
 import sol.pytorch as sol
@@ -268,7 +277,7 @@ def test_strange_folders_and_failures_leave_nothing(net, tmp_path):
 
 
 def test_another_instruction_set(net, tmp_path):
-    if " avx2 " not in Path("/proc/cpuinfo").read_text():
+    if not has_avx2():
         pytest.skip("needs AVX2")
     sol.deploy(net, [example()], lib_name="Net", path=tmp_path, device=(sol.device.x86, "avx2"))
     text = subprocess.run(

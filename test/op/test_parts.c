@@ -33,7 +33,6 @@ static double add_many(const struct dnn_impl *impl, const struct dnn_isa *isa, b
     return error;
 }
 
-/* Where rounding errors are kept small, sums are added up in parts. */
 static void test_parts(const struct dnn_isa *isa) {
     static const struct dnn_impl *const impls[] = {&dnn_direct, &dnn_winograd4, &dnn_winograd2};
     for (int i = 0; i < COUNT(impls); i++) {
