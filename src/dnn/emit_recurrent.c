@@ -150,12 +150,13 @@ enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluste
                                    const struct dnn_isa *isa) {
     const struct layer *l = cluster->layers.at[0];
     if (is_grad(l)) return emit_grad(b, cluster, isa);
-    struct buffer_ref ptr[RECURRENT_N_POINTERS] = {[RECURRENT_X] = build_ref(b, l->in[0]),
-                                                   [RECURRENT_STATE] = build_ref(b, l->in[2]),
-                                                   [RECURRENT_MORE] = build_ref(b, more_of(l)),
-                                                   [RECURRENT_LENGTHS] =
-                                                       build_ref(b, ir_lengths(l)),
-                                                   [RECURRENT_Y] = build_ref(b, l->out[0])};
+    struct buffer_ref ptr[RECURRENT_N_POINTERS] = {
+        [RECURRENT_X] = build_ref(b, l->in[0]),
+        [RECURRENT_STATE] = build_ref(b, l->in[2]),
+        [RECURRENT_MORE] = build_ref(b, more_of(l)),
+        [RECURRENT_LENGTHS] = build_ref(b, ir_lengths(l)),
+        [RECURRENT_Y] = build_ref(b, l->out[0]),
+        [RECURRENT_PRODUCTS] = build_ref(b, l->n_out > 1 ? l->out[1] : NULL)};
     return emit_step(b, cluster, isa, ptr, RECURRENT_WEIGHT,
                      (struct step){.kind = fits(l, isa) ? &step_recurrent : &step_recurrent_plain,
                                    .n_ptr = COUNT(ptr)});

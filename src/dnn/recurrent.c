@@ -88,7 +88,7 @@ struct recurrent {
     const int64_t *arg;
     const float *x, *weight, *state, *more;
     const int64_t *length; /* NULL: all samples have all steps */
-    float *y;
+    float *y, *products;   /* products: NULL: they are not kept */
     /* floats from one step of time, and from one sample, to the next */
     int64_t x_step, x_sample, y_step, y_sample;
     int64_t n_tiles, tile_size; /* floats of a packed tile */
@@ -111,11 +111,27 @@ static const float *state_before(const struct recurrent *r, int64_t time, int64_
     return state_at(r, back ? time + 1 : time - 1, n);
 }
 
+/* As in x, whose dims they have. */
+static float *products_at(const struct recurrent *r, int64_t time, int64_t n) {
+    return r->products ? r->products + time * r->x_step + n * r->x_sample : NULL;
+}
+
 static struct recurrent_row row_of(const struct recurrent *r, int64_t time, int64_t n) {
     return (struct recurrent_row){.x = r->x + time * r->x_step + n * r->x_sample,
                                   .h = state_before(r, time, n),
                                   .y = state_at(r, time, n),
-                                  .cell = state_at(r, r->arg[RECURRENT_STEPS] + 1, n)};
+                                  .cell = state_at(r, r->arg[RECURRENT_STEPS] + 1, n),
+                                  .products = products_at(r, time, n)};
+}
+
+/* Units [unit, unit + n) of a sample, beyond its length. */
+static void clear_row(const struct recurrent *r, int64_t time, int64_t sample, int64_t unit,
+                      int64_t n) {
+    const int gates = dnn_recurrent_gates(r->arg[RECURRENT_KIND]);
+    float *products = products_at(r, time, sample);
+    memset(state_at(r, time, sample) + unit, 0, (size_t)n * sizeof(float));
+    for (int g = 0; g < gates && products; g++)
+        memset(products + g * r->arg[RECURRENT_UNITS] + unit, 0, (size_t)n * sizeof(float));
 }
 
 /* Task: tile task / n_parts, for part task % n_parts of the samples. Samples beyond their length get zeros. */
@@ -130,7 +146,7 @@ static void run_task(void *user, int64_t step, int64_t task) {
     int n = 0;
     for (int64_t i = first; i < end; i++) {
         if (time < length_of(r, i)) row[n++] = row_of(r, time, i);
-        else memset(state_at(r, time, i) + unit, 0, (size_t)width * sizeof(float));
+        else clear_row(r, time, i, unit, width);
     }
     r->kernels->recurrent(r->arg[RECURRENT_KIND], units, unit, r->weight + tile * r->tile_size,
                           r->more, n, row);
@@ -149,6 +165,7 @@ static void init_recurrent(const struct step *step, void *const *ptr, const int6
                             .more = ptr[RECURRENT_MORE],
                             .length = ptr[RECURRENT_LENGTHS],
                             .y = ptr[RECURRENT_Y],
+                            .products = ptr[RECURRENT_PRODUCTS],
                             .n_tiles = ceil_div(units, arg[RECURRENT_TILE])};
     const int64_t rows = steps + 1 + (kind == RECURRENT_LSTM);
     r->tile_size = arg[RECURRENT_TILE] * units * (gates > 1 ? gates : 1);

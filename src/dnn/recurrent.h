@@ -27,10 +27,11 @@ static inline int dnn_recurrent_tile(int64_t kind, int lanes) {
     return dnn_recurrent_gates(kind) > 1 ? lanes : 4 * lanes;
 }
 
-/* One sample at one step of time: its gates, the state before, the state behind, and the cell, which is replaced. */
+/* One sample at one step of time: its gates, the state before, the state behind, the cell, which is replaced, and the products that are
+ * kept; NULL: they are not. */
 struct recurrent_row {
     const float *x, *h;
-    float *y, *cell;
+    float *y, *cell, *products;
 };
 
 /* Computes units [unit, unit + tile) of n rows. `weight`: the packed weight of this tile; `bias`: of a gru, the bias of all units. */

@@ -56,11 +56,26 @@ INLINE void finish_simple(const struct place *at, const struct recurrent_row *ro
     }
 }
 
+/* The products of all gates, with a gru's bias; with one gate, of all vectors of units. */
+static void keep_products(int64_t kind, const struct place *at, const float *bias, float *products,
+                          const vec *sum) {
+    const int vectors = kind == RECURRENT_GRU ? 3 : 4;
+    const bool has_gates = kind == RECURRENT_LSTM || kind == RECURRENT_GRU;
+    for (int v = 0; v < vectors; v++) {
+        const int64_t n = has_gates ? at->n : at->n - v * LANES;
+        vec product = sum[v];
+        if (n <= 0) return;
+        if (kind == RECURRENT_GRU && v == 2) product += load_part(bias + at->unit, n);
+        store_part(products + at->unit + v * (has_gates ? at->units : LANES), product, n);
+    }
+}
+
 /* ---- The product ---- */
 
 /* The functions of gates are no part of the unrolled code, as there is a copy of it for each number of rows. */
 static void finish_row(int64_t kind, const struct place *at, const float *bias,
                        const struct recurrent_row *row, const vec *sum) {
+    if (row->products) keep_products(kind, at, bias, row->products, sum);
     if (kind == RECURRENT_LSTM) finish_lstm(at, row, sum);
     else if (kind == RECURRENT_GRU) finish_gru(at, row, bias, sum);
     else finish_simple(at, row, kind == RECURRENT_RELU, sum);

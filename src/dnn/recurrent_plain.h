@@ -23,7 +23,8 @@ enum {
     RECURRENT_IS_DOUBLE,
     RECURRENT_N_ARGS
 };
-/* Its pointers; all tensors are dense. MORE: the cell of an lstm, the bias of a gru. LENGTHS: NULL: all samples have all steps. */
+/* Its pointers; all tensors are dense. MORE: the cell of an lstm, the bias of a gru. LENGTHS: NULL: all samples have all steps. PRODUCTS:
+ * the second output; NULL: there is none. */
 enum {
     RECURRENT_X,
     RECURRENT_WEIGHT,
@@ -31,6 +32,7 @@ enum {
     RECURRENT_MORE,
     RECURRENT_LENGTHS,
     RECURRENT_Y,
+    RECURRENT_PRODUCTS,
     RECURRENT_N_POINTERS
 };
 #endif
@@ -42,10 +44,10 @@ enum {
 
 static REAL LOCAL(_sigmoid)(REAL x) { return (REAL)1 / ((REAL)1 + REAL_EXP(-x)); }
 
-/* The new state of a unit. x, w: of its first gate, the other gates follow `units` values and `units` rows behind; more: the
- * unit's cell, which is replaced, or its bias. */
+/* The new state of a unit. x, w: of its first gate, the other gates follow `units` values and `units` rows behind, as do those of
+ * `products`; more: the unit's cell, which is replaced, or its bias. */
 static REAL LOCAL(_unit)(int64_t kind, int64_t units, int64_t u, const REAL *x, const REAL *w,
-                         const REAL *h, REAL *more) {
+                         const REAL *h, REAL *more, REAL *products) {
     const int64_t gates = kind == RECURRENT_LSTM ? 4 : kind == RECURRENT_GRU ? 3 : 1;
     REAL product[4] = {0, 0, 0, 0}, now, first;
     int64_t g, k;
@@ -53,12 +55,14 @@ static REAL LOCAL(_unit)(int64_t kind, int64_t units, int64_t u, const REAL *x, 
         const REAL *row = w + g * units * units;
         for (k = 0; k < units; k++) product[g] += h[k] * row[k];
     }
+    if (kind == RECURRENT_GRU) product[2] += *more;
+    for (g = 0; g < gates && products; g++) products[g * units] = product[g];
     first = x[0] + product[0];
     if (kind == RECURRENT_TANH) return REAL_TANH(first);
     if (kind == RECURRENT_RELU) return first < 0 ? (REAL)0 : first;
     first = LOCAL(_sigmoid)(first);
     if (kind == RECURRENT_GRU) {
-        now = REAL_TANH(x[2 * units] + first * (product[2] + *more));
+        now = REAL_TANH(x[2 * units] + first * product[2]);
         return LOCAL(_sigmoid)(x[units] + product[1]) * (h[u] - now) + now;
     }
     now = LOCAL(_sigmoid)(x[units] + product[1]) * *more;
@@ -87,8 +91,9 @@ static int64_t RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t beg
         const REAL *w = (const REAL *)ptr[RECURRENT_WEIGHT];
         const REAL *h = (const REAL *)ptr[RECURRENT_STATE] + n * units;
         REAL *y = (REAL *)ptr[RECURRENT_Y] + n * (arg[RECURRENT_AXIS] ? rows : 1) * units;
-        REAL *more = (REAL *)ptr[RECURRENT_MORE];
+        REAL *more = (REAL *)ptr[RECURRENT_MORE], *products = (REAL *)ptr[RECURRENT_PRODUCTS];
         if (length < 0 || length > steps) return n + 1;
+        if (products) products += n * (arg[RECURRENT_AXIS] ? steps : 1) * gates * units;
         if (kind == RECURRENT_LSTM) {
             LOCAL(_copy)(units, more + n * units, y + (steps + 1) * y_step);
             more = y + (steps + 1) * y_step;
@@ -97,11 +102,14 @@ static int64_t RECURRENT_PLAIN(void *const *ptr, const int64_t *arg, int64_t beg
             const int64_t t = arg[RECURRENT_REVERSE] ? length - 1 - i : i;
             for (u = 0; u < units; u++)
                 y[t * y_step + u] = LOCAL(_unit)(kind, units, u, x + t * x_step + u, w + u * units,
-                                                 h, more ? more + u : (REAL *)0);
+                                                 h, more ? more + u : (REAL *)0,
+                                                 products ? products + t * x_step + u : (REAL *)0);
             h = y + t * y_step;
         }
-        for (i = length; i < steps; i++)
+        for (i = length; i < steps; i++) {
             for (u = 0; u < units; u++) y[i * y_step + u] = 0;
+            for (u = 0; u < gates * units && products; u++) products[i * x_step + u] = 0;
+        }
         LOCAL(_copy)(units, h, y + steps * y_step);
     }
     return 0;

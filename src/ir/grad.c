@@ -110,8 +110,9 @@ static void find_wanting(struct gradients *s, int n_x, struct tensor *const *x) 
 /* Gives each input of the layer its gradient, if the output has one. */
 static void visit(struct gradients *s, const struct layer *l) {
     const bool wants = wants_any(s, l);
+    const int n_out = l->n_out; /* a rule may add one */
     struct rule r = {.m = s->m, .layer = l, .y = l->out[0], .state = s};
-    for (int k = 0; wants && k < l->n_out && !s->status; k++) {
+    for (int k = 0; wants && k < n_out && !s->status; k++) {
         r.y = l->out[k];
         r.dy = s->wants[r.y->id] ? collect(s, r.y) : NULL;
         if (r.dy && !s->status) layer_infos[l->kind].grad(&r);

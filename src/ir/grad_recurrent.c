@@ -1,10 +1,10 @@
 /*
  * The gradients of recurrent layers: backpropagation through time.
  *
- *   states before all steps  ->  their products with the weight, at once  ->  lstm_grad: g, the gradients of the products, from the last step
+ *   products of the states with the weight, which the layer keeps  ->  lstm_grad: g, the gradients of the products, from the last step
  *   to the first  ->  x: g    weight: g^T * states    bias of a gru: sums of g    first state and cell: the row of g behind the steps
  *
- * The products are computed again by one product of all steps, which costs less than reading them. The states need no layer: they are y.
+ * To write and read the products costs a tenth of what computing them again does. The states before all steps need no layer: they are y.
  *
  * Werbos, "Backpropagation Through Time: What It Does and How to Do It", Proceedings of the IEEE 78, 1990.
  */
@@ -62,7 +62,7 @@ static struct tensor *is_begin(struct rule *r) {
     return BINARY(equal, number, length);
 }
 
-/* Beyond a sample's length they are some finite values. They belong to BACKWARD, as do the products, so they are not saved. */
+/* Beyond a sample's length they are some finite values. They belong to BACKWARD, so they are not saved. */
 static struct tensor *states_before(struct rule *r) {
     struct tensor *first = r->layer->in[2], *states;
     first = spread(r, first, size_const(1), first->dim[0], UNITS);
@@ -73,20 +73,10 @@ static struct tensor *states_before(struct rule *r) {
     return r->layer->attr.reverse ? states : cut(r, states, AXIS, size_const(0), STEPS);
 }
 
-/* Only a gru's last gate has a bias: the others' is part of x. */
-static struct tensor *product(struct rule *r, struct tensor *states) {
-    if (r->layer->kind != LAYER_gru) return BINARY(linear, states, WEIGHT);
-    const struct size rest = size_const(2 * UNITS);
-    struct tensor *zeros = make_expand(r->m, NUM(0), 1, &rest, NULL);
-    return make_layer(r->m, LAYER_linear, 3,
-                      (struct tensor *[]){states, WEIGHT, join(r, 0, zeros, r->layer->in[3])}, NULL,
-                      r->layer->origin);
-}
-
 /* ---- The gradients ---- */
 
 static struct tensor *walk(struct rule *r, struct tensor *states) {
-    struct tensor *in[6] = {X, product(r, states), WEIGHT, DY};
+    struct tensor *in[6] = {X, ir_keep_products(Y->producer), WEIGHT, DY};
     int n = 4;
     if (r->layer->kind == LAYER_lstm) in[n++] = r->layer->in[3];
     if (r->layer->kind == LAYER_gru) in[n++] = states;
@@ -115,6 +105,10 @@ static void give_bias(struct rule *r, struct tensor *g) {
 
 void grad_recurrent(struct rule *r) {
     const int gates = ir_gates(r->layer->kind);
+    if (Y != r->layer->out[0]) {
+        rule_refuse(r, "the products of a recurrent layer have no gradient");
+        return;
+    }
     const bool is_gru = r->layer->kind == LAYER_gru;
     struct tensor *states = states_before(r), *g = walk(r, states);
     struct tensor *steps = cut(r, g, AXIS, size_const(0), STEPS),

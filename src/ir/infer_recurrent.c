@@ -1,7 +1,7 @@
 /*
  * Shape inference of recurrent layers and of their gradients.
  *
- *   x[steps,n,gates*h]  w[gates*h,h]  state[n,h]  cell[n,h] or bias[h]  lengths[n]  ->  [steps + 1 or 2,n,h]
+ *   x[steps,n,gates*h]  w[gates*h,h]  state[n,h]  cell[n,h] or bias[h]  lengths[n]  ->  [steps + 1 or 2,n,h], products as x
  *
  *   x, products[steps,n,gates*h]  w[gates*h,h]  dy[steps + 1 or 2,n,h]  cell[n,h] or states[steps,n,h]  lengths[n]
  *                                                                              ->  [steps + 1,n,gates*h, or 4*h of a gru]
@@ -23,6 +23,10 @@ enum layer_kind ir_recurrent_grad(enum layer_kind kind) {
            : kind == LAYER_gru      ? LAYER_gru_grad
            : kind == LAYER_rnn_relu ? LAYER_rnn_relu_grad
                                     : LAYER_rnn_tanh_grad;
+}
+
+bool ir_may_keep_products(enum layer_kind kind) {
+    return layer_infos[kind].traits & RECURRENT && ir_recurrent_kind(kind) == kind;
 }
 
 int ir_gates(enum layer_kind kind) {

@@ -80,7 +80,8 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in, **out; /* one output or more; only host layers have several */
+    struct tensor **in,
+        **out; /* one output; several of a host layer; two of a recurrent layer that keeps its products */
     struct attr attr;
     struct model *model; /* that it is part of */
     const char *origin;  /* where the user's program calls it, such as "net.py:7", or NULL */
@@ -194,6 +195,10 @@ struct tensor_type {
 enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in, int n_out,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out);
+/* The second output of a recurrent layer, for its gradient; the layer gets one if it has none. */
+struct tensor *ir_keep_products(struct layer *l);
+/* `copy` is the output of a copy of the layer. If the layer has a second output, map[its id] becomes that of the copy. */
+void ir_copy_products(const struct layer *l, const struct tensor *copy, struct tensor **map);
 struct attr ir_default_attr(void);
 /* An input that the caller passes to BACKWARD only, such as the gradient of an output; or the output of a layer that runs there though
  * its inputs are there in FORWARD. Call it before layers read it. */
@@ -244,6 +249,8 @@ enum sol_status ir_gradients(struct model *m, int n_y, struct tensor *const *y,
 enum layer_kind ir_recurrent_kind(enum layer_kind kind);
 /* The kind that computes its gradient: lstm_grad for lstm. */
 enum layer_kind ir_recurrent_grad(enum layer_kind kind);
+/* Is it a recurrent layer, not the gradient of one? */
+bool ir_may_keep_products(enum layer_kind kind);
 /* The number of gates of a recurrent layer: x and w have this many values per unit of the state. */
 int ir_gates(enum layer_kind kind);
 /* What the output has behind the states of all steps: the last state, and the last cell of an lstm. */

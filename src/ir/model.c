@@ -18,6 +18,13 @@ struct model *ir_model_new(struct arena *arena, const char *name) {
     return m;
 }
 
+static struct tensor *new_output(struct model *m, struct layer *l) {
+    struct tensor *t = ARENA_NEW(m->arena, struct tensor);
+    t->id = m->n_tensors++;
+    t->producer = l;
+    return t;
+}
+
 static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
                                struct tensor *const *in, int n_out, const struct attr *attr,
                                const char *origin) {
@@ -31,11 +38,7 @@ static struct layer *new_layer(struct model *m, enum layer_kind kind, int n_in,
     l->origin = origin ? arena_strdup(m->arena, origin) : NULL;
     l->n_out = n_out;
     l->out = ARENA_ARRAY(m->arena, struct tensor *, n_out);
-    for (int i = 0; i < n_out; i++) {
-        l->out[i] = ARENA_NEW(m->arena, struct tensor);
-        l->out[i]->id = m->n_tensors++;
-        l->out[i]->producer = l;
-    }
+    for (int i = 0; i < n_out; i++) l->out[i] = new_output(m, l);
     return l;
 }
 
@@ -171,6 +174,27 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
     append(m, l);
     *out = t;
     return SOL_OK;
+}
+
+struct tensor *ir_keep_products(struct layer *l) {
+    struct model *m = l->model;
+    if (l->n_out == 2) return l->out[1];
+    struct tensor **out = ARENA_ARRAY(m->arena, struct tensor *, 2), *x = l->in[0];
+    out[0] = l->out[0];
+    out[1] = new_output(m, l);
+    out[1]->dtype = x->dtype;
+    out[1]->rank = x->rank;
+    out[1]->phase = out[0]->phase;
+    memcpy(out[1]->dim, x->dim, sizeof out[1]->dim);
+    l->out = out;
+    l->n_out = 2;
+    m->n_edits++;
+    return out[1];
+}
+
+void ir_copy_products(const struct layer *l, const struct tensor *copy, struct tensor **map) {
+    if (l->n_out == 2 && ir_may_keep_products(l->kind))
+        map[l->out[1]->id] = ir_keep_products(copy->producer);
 }
 
 static enum sol_status check_host(const struct model *m, int n_in, int n_out,

@@ -176,13 +176,17 @@ static void find_there(const struct recompute *r, const struct recompute_choice 
     }
 }
 
+static bool is_repeated(const struct recompute *r, const struct layer *l) {
+    for (int k = 0; k < l->n_out; k++)
+        if (r->needed[l->out[k]->id] && r->repeats[l->out[k]->id]) return true;
+    return false;
+}
+
 static void find_needed(const struct recompute *r) {
     memcpy(r->needed, r->read_late, sizeof *r->needed * (size_t)r->n_tensors);
     for (int i = r->n_layers - 1; i >= 0; i--) {
         const struct layer *l = r->m->layers.at[i];
-        const int id = l->out[0]->id;
-        for (int k = 0; k < l->n_in && r->needed[id] && r->repeats[id]; k++)
-            r->needed[l->in[k]->id] = true;
+        for (int k = 0; k < l->n_in && is_repeated(r, l); k++) r->needed[l->in[k]->id] = true;
     }
 }
 
@@ -200,6 +204,7 @@ static enum sol_status repeat(const struct recompute *r, const struct layer *l,
     struct tensor **out = &copy[l->out[0]->id];
     TRY(ir_add(r->m, l->kind, l->n_in, in, &l->attr, l->origin, out));
     ir_set_backward(*out);
+    ir_copy_products(l, *out, copy);
     return SOL_OK;
 }
 
@@ -230,10 +235,8 @@ enum sol_status pass_recompute(struct model *m) {
     find_places(&r);
     find_readers(&r);
     recompute_choose(&r);
-    for (int i = 0; i < r.n_layers; i++) {
-        const struct tensor *t = m->layers.at[i]->out[0];
-        if (r.needed[t->id] && r.repeats[t->id]) TRY(repeat(&r, m->layers.at[i], copy));
-    }
+    for (int i = 0; i < r.n_layers; i++)
+        if (is_repeated(&r, m->layers.at[i])) TRY(repeat(&r, m->layers.at[i], copy));
     for (int i = 0; i < r.n_layers; i++)
         if (is_backward(m->layers.at[i])) redirect(&r, m->layers.at[i], copy);
     return SOL_OK;

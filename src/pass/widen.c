@@ -79,7 +79,10 @@ enum sol_status pass_widen(struct model *m) {
         struct layer *l = m->layers.at[i];
         if (l->kind == LAYER_host) TRY(widen_host(m, l, now));
         else if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
-        else kept[l->out[0]->id] = is_kept(l, now, kept);
+        else {
+            kept[l->out[0]->id] = is_kept(l, now, kept);
+            ir_copy_products(l, now[l->out[0]->id], now);
+        }
     }
     for (int i = 0; i < m->outputs.n; i++) {
         struct tensor *t = m->outputs.at[i];

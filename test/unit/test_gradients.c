@@ -132,6 +132,23 @@ static void test_refusal(void) {
     sol_model_free(m);
 }
 
+/* The gradient of an lstm reads the products that the layer keeps: none is computed again. */
+static void test_products(void) {
+    struct sol_model *m = sol_model_new("m");
+    const sol_tensor x = sol_model_input(m, "x", SOL_F32, 3, (int64_t[]){5, 2, 12}),
+                     w = sol_model_param(m, "w", SOL_F32, 2, (int64_t[]){12, 3}),
+                     h = sol_model_input(m, "h", SOL_F32, 2, (int64_t[]){2, 3});
+    const sol_tensor y = sol_model_layer(m, "lstm", 4, (sol_tensor[]){x, w, h, h}, "", "net.py:3");
+    sol_model_output(m, "y", y);
+    sol_model_backward_output(m, "dx", gradient(m, y, x));
+    CHECK(!sol_model_check(m));
+    char *text = sol_model_print(m);
+    CHECK(count(text, ", %") == 1 && count(text, " = lstm ") == 1 && count(text, " = lstm_grad "));
+    CHECK(!count(text, " = linear") && !count(text, " = matmul"));
+    free(text);
+    sol_model_free(m);
+}
+
 static void test_recompute(void) {
     const double wrong[] = {-0.5, 1.5, NAN};
     struct sol_program *program;
@@ -145,6 +162,7 @@ static void test_recompute(void) {
 }
 
 int main(void) {
+    test_products();
     test_recompute();
     test_slices();
     test_gap();

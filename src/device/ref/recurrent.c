@@ -26,12 +26,21 @@ static double multiply(const struct sample *s, int gate, int64_t u) {
     return sum;
 }
 
+/* Writes the product of unit `u` and gate `g` behind element `x`, that of the unit's first gate. */
+static void keep(const struct sample *s, int64_t x, int64_t u, int g, double product) {
+    const bool has_bias = s->c->layer->kind == LAYER_gru && g == 2;
+    if (has_bias) product += ref_real(s->c, 3, u);
+    if (s->c->products)
+        ref_put_real(s->c->layer->out[1]->dtype, s->c->products, x + g * s->hidden + u, product);
+}
+
 /* The new state of unit `u`; x: the element of its first gate. */
 static double compute_unit(struct sample *s, int64_t x, int64_t u) {
     double in[4], product[4];
     for (int g = 0; g < s->gates; g++) {
         in[g] = ref_real(s->c, 0, x + g * s->hidden + u);
         product[g] = multiply(s, g, u);
+        keep(s, x, u, g, product[g]);
     }
     if (s->c->layer->kind == LAYER_rnn_tanh) return tanh(in[0] + product[0]);
     if (s->c->layer->kind == LAYER_rnn_relu) return in[0] + product[0] < 0 ? 0 : in[0] + product[0];
@@ -50,6 +59,14 @@ static void write_row(const struct sample *s, int64_t t, const double *value) {
     for (int64_t u = 0; u < s->hidden; u++) ref_set_real(s->c, to + u, value ? value[u] : 0);
 }
 
+/* Step `t` is beyond the sample's length. */
+static void clear_row(const struct sample *s, int64_t t, int64_t steps) {
+    const int64_t width = s->gates * s->hidden, at = find_point(s, t, steps, width);
+    write_row(s, t, NULL);
+    for (int64_t i = 0; i < width && s->c->products; i++)
+        ref_put_real(s->c->layer->out[1]->dtype, s->c->products, at + i, 0);
+}
+
 /* All steps of the sample, which has `length` of them. */
 static void run_sample(struct sample *s, int64_t steps, int64_t length) {
     bool is_lstm = s->c->layer->kind == LAYER_lstm;
@@ -57,7 +74,7 @@ static void run_sample(struct sample *s, int64_t steps, int64_t length) {
         s->h[u] = ref_real(s->c, 2, s->number * s->hidden + u);
         if (is_lstm) s->cell[u] = ref_real(s->c, 3, s->number * s->hidden + u);
     }
-    for (int64_t t = length; t < steps; t++) write_row(s, t, NULL);
+    for (int64_t t = length; t < steps; t++) clear_row(s, t, steps);
     for (int64_t i = 0; i < length; i++) {
         int64_t t = s->c->attr->reverse ? length - 1 - i : i;
         int64_t x = find_point(s, t, steps, s->gates * s->hidden);

@@ -63,10 +63,12 @@ static void end_run(struct run *r) {
  * allocate it. */
 static enum sol_status call_layer(struct run *r, const struct layer *layer) {
     const void *few[8], **in = few;
+    void *out[2] = {NULL, NULL}; /* the second one is of recurrent layers */
     if (layer->n_in > COUNT(few)) in = mem_alloc((size_t)layer->n_in * sizeof *in, 16);
     if (!in) return fail(SOL_ENOMEM, "out of memory");
     for (int i = 0; i < layer->n_in; i++) in[i] = r->data[layer->in[i]->id];
-    enum sol_status status = ref_layer(layer, r->symbols, in, &r->owned[layer->out[0]->id]);
+    for (int i = 0; i < layer->n_out; i++) out[i] = r->owned[layer->out[i]->id];
+    enum sol_status status = ref_layer(layer, r->symbols, in, out);
     if (in != few) mem_free(in);
     return status;
 }
