@@ -202,12 +202,19 @@ static bool is_open_matmul(const struct dnn_matrix_sizes *m) {
     return open;
 }
 
+/* Do all products have the same b? */
+static bool shares_b(const struct dnn_matrix_sizes *m) {
+    for (int i = DNN_DIMS; i < DNN_N_MATRIX; i += DNN_DIM_FIELDS)
+        if (!size_is(m->at[i + DNN_DIM_B], 0)) return false;
+    return true;
+}
+
 /*
- * Is b packed once, before the product? The tasks of one product of many rows would pack it several times, and their rows and panels of b
- * would have to fit L2 together.
+ * Is b packed once, before the products? Tasks would pack it several times, and the rows and panels of b of a task would have to fit L2
+ * together. `rows`: of all products.
  */
 static bool packs_b(const struct dnn_matrix_sizes *m, int64_t rows) {
-    return size_is(m->at[DNN_DIMS], 0) && rows >= MANY_ROWS && !m->packed.bad;
+    return shares_b(m) && rows >= MANY_ROWS && !m->packed.bad;
 }
 
 static int expect_int(const struct size *size, const int64_t *symbols) {

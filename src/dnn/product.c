@@ -54,21 +54,22 @@ static size_t packed_size(const struct dnn_plan *plan) {
  * Estimated time of a division, in eighths of the time that one tile takes for one panel: threads take whole tasks. To read a
  * panel costs about a quarter of a tile more per task, to copy the rows of x half a panel.
  */
-static int64_t estimate(const struct product_division *by, int64_t panels, int64_t threads) {
-    const int64_t rounds = ceil_div(by->row_parts * by->panel_parts, threads);
+static int64_t estimate(const struct product_division *by, int64_t panels, int64_t n,
+                        int64_t threads) {
+    const int64_t rounds = ceil_div(n * by->row_parts * by->panel_parts, threads);
     const int64_t tiles = ceil_div(by->tiles, by->row_parts);
     return rounds * (4 * tiles + 1) * (2 * ceil_div(panels, by->panel_parts) + 1);
 }
 
 /* Tries some more parts than `least`, which are the fewest; the sizes of the parts may then be nearly equal. */
 static struct product_division balance(const struct product_division *least, int64_t panels,
-                                       int64_t most_panel_parts, int64_t threads) {
+                                       int64_t most_panel_parts, int64_t n, int64_t threads) {
     struct product_division by = *least, best = *least;
-    int64_t cost = estimate(&best, panels, threads);
+    int64_t cost = estimate(&best, panels, n, threads);
     for (int64_t i = 0; i < 16; i++) {
         by.row_parts = min_i64(least->row_parts + i / 4, by.tiles);
         by.panel_parts = min_i64(least->panel_parts + i % 4, most_panel_parts);
-        const int64_t other = estimate(&by, panels, threads);
+        const int64_t other = estimate(&by, panels, n, threads);
         if (other < cost) cost = other, best = by;
     }
     return best;
@@ -79,12 +80,12 @@ static struct product_division balance(const struct product_division *least, int
  * panels, as each task copies its rows of x; but a task has four tiles or more, as it reads each of its panels once for all of
  * them. A task of a few rows reads a long run of panels.
  */
-struct product_division product_divide(const struct dnn_plan *plan, int64_t rows) {
+struct product_division product_divide(const struct dnn_plan *plan, int64_t rows, int64_t n) {
     const struct dnn_problem *p = &plan->problem;
     const int64_t panels = plan->param[PRODUCT_PANELS], width = panel_width(plan);
     const int64_t weights = panels * width * max_i64(p->c, 1);
     const int64_t most = max_i64(weights * rows / TASK_PRODUCTS, weights / TASK_WEIGHTS);
-    const int64_t tasks = max_i64(1, min_i64(4 * p->threads, most));
+    const int64_t tasks = max_i64(1, min_i64(ceil_div(4 * p->threads, n), most));
     const int64_t run = rows <= PRODUCT_FEW ? PRODUCT_WIDE : 1;
     const int64_t panel_parts = max_i64(1, panels / run);
     struct product_division by = {.tiles = count_tiles(plan, rows),
@@ -93,7 +94,7 @@ struct product_division product_divide(const struct dnn_plan *plan, int64_t rows
     by.row_parts =
         max_i64(by.row_parts, ceil_div(by.tiles, PRODUCT_MAX_ROWS / plan->kernels->product_values));
     by.panel_parts = max_i64(by.panel_parts, min_i64(ceil_div(tasks, by.row_parts), panel_parts));
-    return balance(&by, panels, max_i64(by.panel_parts, panel_parts), p->threads);
+    return balance(&by, panels, max_i64(by.panel_parts, panel_parts), n, p->threads);
 }
 
 /* ---- Linear layers ---- */
@@ -112,7 +113,7 @@ static void make_plan(struct dnn_plan *plan) {
 
 static int64_t n_tasks(const struct dnn_plan *plan, int64_t batch) {
     if (!batch) return 0;
-    const struct product_division by = product_divide(plan, batch);
+    const struct product_division by = product_divide(plan, batch, 1);
     return by.row_parts * by.panel_parts;
 }
 
@@ -186,9 +187,9 @@ struct product_matrices product_count(const struct dnn_plan *plan, int64_t batch
     while (of.n_dims < DNN_MAX_DIMS && p->matrix[DNN_DIMS + of.n_dims * DNN_DIM_FIELDS])
         of.n_dims++;
     if (of.n_dims) of.rows = p->matrix[DNN_ROWS], of.n = batch / of.rows;
-    of.by = divide_products(plan, of.rows, of.n);
-    const int64_t parts = of.n * of.by.row_parts * of.by.panel_parts;
-    of.tasks = min_i64(parts, max_i64(1, batch * p->k * p->c / TASK_PRODUCTS));
+    of.by = p->packs_b ? product_divide(plan, of.rows, of.n) : divide_products(plan, of.rows, of.n);
+    of.tasks = of.n * of.by.row_parts * of.by.panel_parts;
+    if (!p->packs_b) of.tasks = min_i64(of.tasks, max_i64(1, batch * p->k * p->c / TASK_PRODUCTS));
     return of;
 }
 
@@ -211,8 +212,7 @@ static void plan_matmul(struct dnn_plan *plan) {
 }
 
 static int64_t n_matmul_tasks(const struct dnn_plan *plan, int64_t batch) {
-    if (!batch || !plan->problem.k) return 0;
-    return plan->problem.packs_b ? n_tasks(plan, batch) : product_count(plan, batch).tasks;
+    return batch && plan->problem.k ? product_count(plan, batch).tasks : 0;
 }
 
 static void pack_matmul(const struct dnn_plan *plan, const float *b, float *packed, int64_t task) {

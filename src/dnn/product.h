@@ -14,7 +14,7 @@
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
  *     tile  -> up to PRODUCT_VALUES rows x one panel: the sums of a part stay in registers. y holds them between parts.
  *
- * b of one product of many rows is packed before, as a weight. Otherwise a task of a matmul packs its panels of b for each part, and then
+ * b of many rows in all, which one or all products of a matmul multiply, is packed before, as a weight. Otherwise a task of a matmul packs its panels of b for each part, and then
  * computes all of its rows, a block of them at a time.
  *
  * The order of a sum depends on the number of inputs alone: not on rows, tiles, tasks or threads.
@@ -46,10 +46,11 @@ enum product_param {
 struct product_division {
     int64_t tiles, row_parts, panel_parts;
 };
-/* The division of a linear layer into tasks, for `rows` rows. */
-struct product_division product_divide(const struct dnn_plan *plan, int64_t rows);
+/* The division of each of n products with one packed weight into tasks, for `rows` rows of each; of a linear layer n is 1. */
+struct product_division product_divide(const struct dnn_plan *plan, int64_t rows, int64_t n);
 
-/* The products of a matmul for `batch` rows in all, each divided into parts; a task has some parts of all products. */
+/* The products of a matmul for `batch` rows in all, each divided into parts; a task has some parts of all products, and just one if b is
+ * packed. */
 struct product_matrices {
     int64_t n, rows, tasks; /* rows: of one product */
     int n_dims;

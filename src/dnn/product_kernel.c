@@ -153,17 +153,12 @@ static int64_t find_panel(const struct dnn_plan *plan, int64_t part, int64_t pan
     return c * round_up(plan->problem.k, LANES) + panel * round_up(depth, STEP) * WIDTH;
 }
 
-/* Computes tasks [begin, end) of a product whose panels are packed. */
-static void run_packed(struct task *task, int64_t begin, int64_t end) {
+/* Computes the tiles and panels of the task, which are packed. */
+static void run_packed(struct task *task) {
     const struct dnn_plan *plan = task->plan;
-    const struct product_division by = product_divide(plan, task->rows);
-    task->tiles = by.tiles;
-    for (int64_t i = begin; i < end; i++) {
-        set_range(task, &by, i);
-        for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++)
-            run_part(task, part, task->call->packed + find_panel(plan, part, task->panel));
-        finish_rows(task);
-    }
+    for (int64_t part = 0; part < plan->param[PRODUCT_PARTS]; part++)
+        run_part(task, part, task->call->packed + find_panel(plan, part, task->panel));
+    finish_rows(task);
 }
 
 /* All rows of a call. The strides of x and y are missing. */
@@ -183,8 +178,13 @@ dnn_run_fn ISA_NAME(dnn_run_product);
 void ISA_NAME(dnn_run_product)(const struct dnn_plan *plan, const struct dnn_call *call,
                                void *scratch, int64_t begin, int64_t end) {
     struct task task = make_task(plan, call, scratch);
+    const struct product_division by = product_divide(plan, task.rows, 1);
     task.x_row = call->x_stride, task.x_column = 1, task.y_row = call->y_stride;
-    run_packed(&task, begin, end);
+    task.tiles = by.tiles;
+    for (int64_t i = begin; i < end; i++) {
+        set_range(&task, &by, i);
+        run_packed(&task);
+    }
 }
 
 /* ---- Matmuls ---- */
@@ -253,16 +253,13 @@ void ISA_NAME(dnn_run_matmul)(const struct dnn_plan *plan, const struct dnn_call
     struct task task = make_task(plan, call, scratch);
     task.x_row = matrix[DNN_A_ROW], task.x_column = matrix[DNN_A_COLUMN];
     task.y_row = matrix[DNN_Y_ROW];
-    if (plan->problem.packs_b) {
-        run_packed(&task, begin, end);
-        return;
-    }
     const struct product_matrices of = product_count(plan, call->batch);
     const int64_t in_product = of.by.row_parts * of.by.panel_parts, n = of.n * in_product;
     task.rows = of.rows, task.tiles = of.by.tiles;
     for (int64_t i = dnn_split(n, begin, of.tasks); i < dnn_split(n, end, of.tasks); i++) {
         const float *b = find_product(&task, &of, i / in_product);
         set_range(&task, &of.by, i % in_product);
-        run_matmul(&task, b, task.block + PRODUCT_MAX_ROWS * PRODUCT_STRIDE);
+        if (plan->problem.packs_b) run_packed(&task);
+        else run_matmul(&task, b, task.block + PRODUCT_MAX_ROWS * PRODUCT_STRIDE);
     }
 }

@@ -4,7 +4,7 @@
  *   products of the states with the weight, which the layer keeps  ->  lstm_grad: g, the gradients of the products, from the last step
  *   to the first  ->  x: g    weight: g^T * states    bias of a gru: sums of g    first state and cell: the row of g behind the steps
  *
- * To write and read the products costs a tenth of what computing them again does. The states before all steps need no layer: they are y.
+ * To compute the products again takes longer than to write and read them. The states before all steps need no layer: they are y.
  *
  * Werbos, "Backpropagation Through Time: What It Does and How to Do It", Proceedings of the IEEE 78, 1990.
  */

@@ -95,6 +95,13 @@ static void set_matrix(struct test *t) {
     }
 }
 
+/* Do all products have the same b? */
+static bool shares_b(const struct test *t) {
+    bool shares = true;
+    for (int64_t d = 0; d < t->n_dims; d++) shares &= !t->b.dim[d];
+    return shares;
+}
+
 static void make_test(struct random *r, const struct dnn_isa *isa, struct test *t) {
     static const int sizes[] = {1,  2,  3,  5,   8,   13,  16,  17,  31,   32,
                                 33, 49, 64, 100, 140, 257, 300, 600, 1000, 1500};
@@ -108,13 +115,13 @@ static void make_test(struct random *r, const struct dnn_isa *isa, struct test *
     } while (t->products * t->m * p->k * p->c > 4000000);
     p->kind = DNN_MATMUL, p->lanes = isa->lanes, p->threads = RANDOM_PICK(r, threads);
     p->batch_hint = t->products * t->m;
-    p->packs_b = !t->n_dims && random_one_in(r, 3);
     p->residual = random_one_in(r, 3), p->act = (enum dnn_act)random_int(r, 0, 2);
     p->act_min = -0.5f, p->act_max = 0.75f;
     t->negated = random_one_in(r, 3);
     make_operand(r, t, t->m, p->c, true, false, NAN, &t->a);
     make_operand(r, t, p->c, p->k, true, false, NAN, &t->b);
     make_operand(r, t, t->m, p->k, false, true, MARK, &t->y);
+    p->packs_b = shares_b(t) && random_one_in(r, 2);
     fill_operand(r, t, &t->a, t->m, p->c);
     fill_operand(r, t, &t->b, p->c, p->k);
     t->residual = new_floats(t->products * t->m * p->k, 0);
@@ -133,7 +140,7 @@ static void negate(void *user, int64_t n, int64_t k_block, int64_t pixel, int n_
 /* Packs b, if the plan says so, in memory that ends after its last value. */
 static float *pack(const struct dnn_plan *plan, const struct test *t) {
     float *packed = new_floats((int64_t)(plan->packed_size / sizeof(float)), NAN);
-    CHECK(!plan->packed_size || !t->n_dims);
+    CHECK(!plan->packed_size || shares_b(t));
     for (int64_t i = 0; i < plan->n_pack_tasks; i++)
         plan->impl->pack(plan, t->b.at, packed, plan->n_pack_tasks - 1 - i);
     return packed;
