@@ -80,8 +80,7 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in,
-        **out; /* one output; several of a host layer; two of a recurrent layer that keeps its products */
+    struct tensor **in, **out; /* out: one; more of a host, or of a recurrent layer with products */
     struct attr attr;
     struct model *model; /* that it is part of */
     const char *origin;  /* where the user's program calls it, such as "net.py:7", or NULL */
