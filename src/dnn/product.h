@@ -14,8 +14,8 @@
  *     panel -> one panel of a part stays in L1, while all tiles of the task are computed from it
  *     tile  -> up to PRODUCT_VALUES rows x one panel: the sums of a part stay in registers. y holds them between parts.
  *
- * b of many rows in all, which one or all products of a matmul multiply, is packed before, as a weight. Otherwise a task of a matmul packs its panels of b for each part, and then
- * computes all of its rows, a block of them at a time.
+ * If all products of a matmul have one b, and many rows together, b is packed before, as a weight. Otherwise a task of a matmul packs its
+ * panels of b for each part, and then computes all of its rows, a block of them at a time.
  *
  * The order of a sum depends on the number of inputs alone: not on rows, tiles, tasks or threads.
  */

@@ -59,9 +59,8 @@ INLINE void finish_simple(const struct place *at, const struct recurrent_row *ro
 /* The products of all gates, with a gru's bias; with one gate, of all vectors of units. */
 static void keep_products(int64_t kind, const struct place *at, const float *bias, float *products,
                           const vec *sum) {
-    const int vectors = kind == RECURRENT_GRU ? 3 : 4;
-    const bool has_gates = kind == RECURRENT_LSTM || kind == RECURRENT_GRU;
-    for (int v = 0; v < vectors; v++) {
+    const bool has_gates = dnn_recurrent_gates(kind) > 1;
+    for (int v = 0; v < dnn_recurrent_vectors(kind); v++) {
         const int64_t n = has_gates ? at->n : at->n - v * LANES;
         vec product = sum[v];
         if (n <= 0) return;

@@ -46,9 +46,9 @@ static enum sol_status verify_phase(const struct layer *l) {
 
 /* Is the second output that of a recurrent layer? */
 static bool has_products(const struct layer *l) {
+    if (l->n_out != 2 || !ir_may_keep_products(l->kind)) return false;
     const struct tensor *x = l->in[0], *products = l->out[1];
-    return l->n_out == 2 && ir_may_keep_products(l->kind) && products->dtype == x->dtype &&
-           ir_same_shape(products, x, -1);
+    return products->dtype == x->dtype && ir_same_shape(products, x, -1);
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
