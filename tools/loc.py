@@ -64,7 +64,7 @@ FOLDERS = {
     "test/fuzz": 220,
     "test/onnx": 4700,
     "test/op": 5640,
-    "test/torch": 11190,
+    "test/torch": 11210,
     "test/unit": 13720,
     "test/veda": 1960,
     "tools": 2830,

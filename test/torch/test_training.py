@@ -673,6 +673,21 @@ def test_threads(pair):
     assert len(right) == 4 * 20 * 4 and all(right) and not sol.fallbacks(optimized)
 
 
+def test_weights_while_another_thread_packs(pair):
+    """A call has the weights without the lock, so they are there while another call packs them again."""
+    _, packed, _, _ = engine_of(pair[1]).find_run((torch.randn(4, 6),), {})
+    weights, seen = packed.weights, []
+
+    class Weights:
+        def refresh(self, tensors):
+            seen.append(packed.weights)
+            return weights.refresh(tensors)
+
+    packed.weights = Weights()
+    packed.update()
+    assert seen == [packed.weights]
+
+
 def test_result_changed_in_place(pair):
     eager, optimized = pair
     x = torch.randn(2, 6)

@@ -317,10 +317,12 @@ class Engine:
     def _pack(self, entry):
         """Returns the Packed of an entry with a TrainingPlan, for the current values of the parameters."""
         with self._lock:
-            if entry.weights is None:
-                entry.weights = Packed(entry.plan, entry.plan.find_tensors(self.module))
-            entry.weights.update()
-            return entry.weights
+            packed, entry.weights = entry.weights, None
+            if packed is None:
+                packed = Packed(entry.plan, entry.plan.find_tensors(self.module))
+            packed.update()
+            entry.weights = packed
+            return packed
 
     def _train_eager(self, reason, args, kwargs):
         """Runs a call with gradients in PyTorch. ``fullgraph`` is about inference, so it raises nothing."""

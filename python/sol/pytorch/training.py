@@ -163,12 +163,11 @@ class Packed:
     def update(self):
         """Packs the current values. Raises ValueError if a tensor has another shape than in the plan. The caller has a lock.
 
-        After an error, there are no weights, and the next call makes new ones.
+        Calls of other threads have these weights without the lock: they wait until the weights are packed. After an error, the
+        caller drops this object.
         """
-        weights, self.weights = self.weights, None
-        if weights is None or not (CAN_VIEW and weights.refresh(self.tensors)):
-            weights = self._pack(weights)
-        self.weights = weights
+        if self.weights is None or not (CAN_VIEW and self.weights.refresh(self.tensors)):
+            self.weights = self._pack(self.weights)
 
     def _pack(self, weights):
         """Returns Weights of the current values, in the memory of ``weights`` if that is not None."""
