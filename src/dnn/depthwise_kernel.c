@@ -36,18 +36,6 @@ struct tile {
     const struct dnn_problem *problem;
 };
 
-/* v in a register. Else compilers load a value again for each product. */
-INLINE vec keep(vec v) {
-#if defined __AVX512F__ && LANES == 16
-    __asm__("" : "+v"(v));
-#elif defined __SSE__ && LANES <= 8
-    __asm__("" : "+x"(v));
-#elif defined __aarch64__
-    __asm__("" : "+w"(v));
-#endif
-    return v;
-}
-
 /* Adds the bias, applies the activation, and stores the tile: whole vectors, or a part of one. */
 INLINE void finish(int rows, int vectors, const struct tile *tile, vec sum[TALL][ROW_WIDE]) {
     const struct dnn_problem *p = tile->problem;
@@ -82,7 +70,7 @@ INLINE void multiply(int rows, int vectors, int n, const struct tile *tile, vec 
         for (int q = 0; q < rows + n - 1; q++, x += tile->x_row) {
             UNROLL
             for (int v = 0; v < vectors; v++) {
-                const vec value = keep(vec_load(x + v * LANES));
+                const vec value = vec_keep(vec_load(x + v * LANES));
                 UNROLL
                 for (int j = 0; j < n; j++)
                     if (q - j >= 0 && q - j < rows) sum[q - j][v] += value * w[j];

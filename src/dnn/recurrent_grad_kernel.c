@@ -8,7 +8,7 @@
  * A tile loops over all values of g, with a vector of sums per row and vector of units. All sums stay in registers, and a weight that
  * was loaded is used for all rows.
  *
- * Invariant: it accesses nothing outside of the tensors: the last vectors are loaded and stored in part.
+ * Invariant: it accesses nothing outside of the tensors, except by prefetch: the last vectors are loaded and stored in part.
  */
 #include "dnn/list.h"
 #include "dnn/recurrent_grad.h"
@@ -119,6 +119,19 @@ static void finish_row(int64_t kind, const struct place *tile, const struct recu
 
 /* ---- The product ---- */
 
+/* The lines of the row that finish_row reads and writes come into the caches during the product. */
+static void fetch_row(int64_t kind, const struct place *tile,
+                      const struct recurrent_grad_row *row) {
+    const int columns = kind == RECURRENT_FIRST ? 1 : dnn_recurrent_columns(kind);
+    for (int64_t i = tile->unit; i < tile->unit + VECTORS * LANES; i += LINE) {
+        for (int c = 0; c < columns; c++) __builtin_prefetch(row->gates + c * tile->units + i, 1);
+        if (row->dy) __builtin_prefetch(row->dy + i);
+        __builtin_prefetch(row->carry + i, 1);
+        if (row->cell) __builtin_prefetch(row->cell + i);
+        if (row->before) __builtin_prefetch(row->before + i);
+    }
+}
+
 typedef void multiply_fn(int64_t kind, const struct place *tile, int64_t inner, const float *weight,
                          const struct recurrent_grad_row *row);
 
@@ -128,7 +141,10 @@ typedef void multiply_fn(int64_t kind, const struct place *tile, int64_t inner, 
         vec sum[ROWS][VECTORS];                                                                  \
         const float *g[ROWS];                                                                    \
         UNROLL                                                                                   \
-        for (int i = 0; i < rows; i++) g[i] = row[i].after;                                      \
+        for (int i = 0; i < rows; i++) {                                                         \
+            g[i] = row[i].after;                                                                 \
+            fetch_row(kind, tile, row + i);                                                      \
+        }                                                                                        \
         multiply_tile(rows, VECTORS, inner, weight, g, sum);                                     \
         for (int i = 0; i < rows; i++) finish_row(kind, tile, row + i, sum[i]);                  \
     }

@@ -5,7 +5,8 @@
  *
  * A tile loops over the units of the state before (recurrent_product.h). Then x is added and the functions of the gates are applied.
  *
- * Invariant: it accesses nothing outside of the tensors: the last tile's vectors of x, bias and y are loaded and stored in part.
+ * Invariant: it accesses nothing outside of the tensors, except by prefetch: the last tile's vectors of x, bias and y are loaded and
+ * stored in part.
  */
 #include "dnn/list.h"
 #include "dnn/recurrent.h"
@@ -80,12 +81,26 @@ static void finish_row(int64_t kind, const struct place *at, const float *bias,
     else finish_simple(at, row, kind == RECURRENT_RELU, sum);
 }
 
+/* The lines of the row that its cell reads and writes come into the caches during the products. */
+static void fetch_row(int64_t kind, const struct place *at, const struct recurrent_row *row) {
+    const int64_t stride = dnn_recurrent_gates(kind) > 1 ? at->units : LANES;
+    for (int64_t v = 0, i = at->unit; v < dnn_recurrent_vectors(kind); v++, i += stride) {
+        __builtin_prefetch(row->x + i);
+        if (row->products) __builtin_prefetch(row->products + i, 1);
+    }
+    __builtin_prefetch(row->y + at->unit, 1);
+    if (kind == RECURRENT_LSTM) __builtin_prefetch(row->cell + at->unit, 1);
+}
+
 INLINE void compute_rows(int rows, int vectors, int64_t kind, const struct place *at,
                          const float *weight, const float *bias, const struct recurrent_row *row) {
     vec sum[ROWS][VECTORS];
     const float *h[ROWS];
     UNROLL
-    for (int i = 0; i < rows; i++) h[i] = row[i].h;
+    for (int i = 0; i < rows; i++) {
+        h[i] = row[i].h;
+        fetch_row(kind, at, row + i);
+    }
     multiply_tile(rows, vectors, at->units, weight, h, sum);
     for (int i = 0; i < rows; i++) finish_row(kind, at, bias, row + i, sum[i]);
 }

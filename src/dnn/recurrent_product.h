@@ -24,19 +24,20 @@ INLINE void multiply_tile(int rows, int vectors, int64_t inner, const float *wei
         UNROLL
         for (int v = 0; v < vectors; v++) sum[i][v] = (vec){0};
     }
-    for (int64_t k = 0; k < inner; k++, weight += vectors * LANES) {
-        if (k % LINE == 0) {
-            UNROLL
-            for (int i = 0; i < rows; i++) __builtin_prefetch(row[i] + k + 3 * LINE);
-        }
-        vec x[ROWS];
+    for (int64_t k = 0; k < inner;) {
+        const int64_t end = min_i64(k + LINE, inner);
         UNROLL
-        for (int i = 0; i < rows; i++) x[i] = vec_set(row[i][k]);
-        UNROLL
-        for (int v = 0; v < vectors; v++) {
-            const vec w = vec_load(weight + v * LANES);
+        for (int i = 0; i < rows; i++) __builtin_prefetch(row[i] + k + 3 * LINE);
+        for (; k < end; k++, weight += vectors * LANES) {
+            vec x[ROWS];
             UNROLL
-            for (int i = 0; i < rows; i++) sum[i][v] += x[i] * w;
+            for (int i = 0; i < rows; i++) x[i] = vec_set(row[i][k]);
+            UNROLL
+            for (int v = 0; v < vectors; v++) {
+                const vec w = vec_keep(vec_load(weight + v * LANES));
+                UNROLL
+                for (int i = 0; i < rows; i++) sum[i][v] += x[i] * w;
+            }
         }
     }
 }

@@ -53,6 +53,18 @@ static inline void simd_fence(void) {
 #endif
 }
 
+/* v in a register. Else compilers load a value again for each product. */
+INLINE vec vec_keep(vec v) {
+#if defined __AVX512F__ && LANES == 16
+    __asm__("" : "+v"(v));
+#elif defined __SSE__ && LANES <= 8
+    __asm__("" : "+x"(v));
+#elif defined __aarch64__
+    __asm__("" : "+w"(v));
+#endif
+    return v;
+}
+
 /* If `a` is NaN, the result is NaN: relu(NaN) is NaN, as in PyTorch. x86's max and min return the second operand if one
  * operand is NaN. These are intrinsics, as gcc has no ?: on vectors in C, and compiles masks to three instructions. */
 #if LANES == 16 && defined __AVX512F__
