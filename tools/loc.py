@@ -19,7 +19,7 @@ import lizard
 
 from sources import ROOT, find, read
 
-CORE_LINES = 31440
+CORE_LINES = 31470
 LIMITS = {
     "core lines": (None, CORE_LINES),
     "function median": (None, 12),
@@ -49,7 +49,7 @@ FOLDERS = {
     "src/device/ref": 1750,
     "src/device/ve": 1070,
     "src/dfp": 5540,
-    "src/dnn": 9250,
+    "src/dnn": 9280,
     "src/frontend": 70,
     "src/frontend/onnx": 12000,
     "src/ir": 5300,

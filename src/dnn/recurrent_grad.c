@@ -59,6 +59,8 @@ const struct step_kind step_recurrent_grad_pack = {
 
 /* Samples of a task. The weight of a tile stays in L2 while they are computed. */
 #define ROWS 24
+/* Units of a task that computes gates. It reads runs of them at all steps, each in another page. */
+#define GATE_UNITS 128
 /* Gates of all steps and samples below which one thread computes them: some 10 microseconds. */
 #define ALONE ((int64_t)1 << 13)
 
@@ -100,11 +102,10 @@ static const float *cell_before(const struct recurrent *r, int64_t time, int64_t
 
 /* ---- The gates ---- */
 
-/* The gates of a tile of units of one sample, at all its steps; 0 beyond its length. */
-static void run_gates(const struct recurrent *r, int64_t tile, int64_t n) {
+/* The gates of some units of one sample, from `unit` on, at all its steps; 0 beyond its length. */
+static void run_gates(const struct recurrent *r, int64_t unit, int64_t n) {
     const int64_t kind = r->arg[RECURRENT_KIND], units = r->arg[RECURRENT_UNITS];
-    const int64_t unit = tile * r->arg[RECURRENT_TILE];
-    const int64_t width = min_i64(r->arg[RECURRENT_TILE], units - unit);
+    const int64_t width = min_i64(GATE_UNITS, units - unit);
     const bool is_lstm = kind == RECURRENT_LSTM;
     for (int64_t i = 0; i < length_of(r, n); i++) {
         const int64_t time = time_of(r, n, i);
@@ -122,8 +123,9 @@ static void run_gates(const struct recurrent *r, int64_t tile, int64_t n) {
 
 static void run_all_gates(void *user, int thread, int64_t begin, int64_t end) {
     const struct recurrent *r = user;
+    const int64_t n_parts = ceil_div(r->arg[RECURRENT_UNITS], GATE_UNITS);
     (void)thread;
-    for (int64_t i = begin; i < end; i++) run_gates(r, i % r->n_tiles, i / r->n_tiles);
+    for (int64_t i = begin; i < end; i++) run_gates(r, i % n_parts * GATE_UNITS, i / n_parts);
 }
 
 /* ---- The walk ---- */
@@ -238,7 +240,7 @@ static void run_steps(const struct step *step, void *const *ptr, const int64_t *
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
     struct recurrent r;
     init_recurrent(step, ptr, arg, &r);
-    const int64_t bad = begin_run(&r), n = samples * r.n_tiles;
+    const int64_t bad = begin_run(&r), n = samples * ceil_div(arg[RECURRENT_UNITS], GATE_UNITS);
     if (bad >= 0) {
         dnn_recurrent_fail(step, arg, r.length, bad);
         return;
