@@ -121,11 +121,16 @@ static void run_gates(const struct recurrent *r, int64_t unit, int64_t n) {
             memset(row_at(&r->out, time, n) + c * units + unit, 0, (size_t)width * sizeof(float));
 }
 
+/* Tasks of a sample. */
+static int64_t count_runs(const struct recurrent *r) {
+    return ceil_div(r->arg[RECURRENT_UNITS], GATE_UNITS);
+}
+
 static void run_all_gates(void *user, int thread, int64_t begin, int64_t end) {
     const struct recurrent *r = user;
-    const int64_t n_parts = ceil_div(r->arg[RECURRENT_UNITS], GATE_UNITS);
+    const int64_t runs = count_runs(r);
     (void)thread;
-    for (int64_t i = begin; i < end; i++) run_gates(r, i % n_parts * GATE_UNITS, i / n_parts);
+    for (int64_t i = begin; i < end; i++) run_gates(r, i % runs * GATE_UNITS, i / runs);
 }
 
 /* ---- The walk ---- */
@@ -240,7 +245,7 @@ static void run_steps(const struct step *step, void *const *ptr, const int64_t *
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
     struct recurrent r;
     init_recurrent(step, ptr, arg, &r);
-    const int64_t bad = begin_run(&r), n = samples * ceil_div(arg[RECURRENT_UNITS], GATE_UNITS);
+    const int64_t bad = begin_run(&r), n = samples * count_runs(&r);
     if (bad >= 0) {
         dnn_recurrent_fail(step, arg, r.length, bad);
         return;

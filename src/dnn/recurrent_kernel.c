@@ -81,7 +81,8 @@ static void finish_row(int64_t kind, const struct place *at, const float *bias,
     else finish_simple(at, row, kind == RECURRENT_RELU, sum);
 }
 
-/* The lines of the row that its cell reads and writes come into the caches during the products. */
+/* The lines of x and of the products that a row's cell needs come into the caches during the products; of its state the first one, as a
+ * tile of gates has one vector of it. */
 static void fetch_row(int64_t kind, const struct place *at, const struct recurrent_row *row) {
     const int64_t stride = dnn_recurrent_gates(kind) > 1 ? at->units : LANES;
     for (int64_t v = 0, i = at->unit; v < dnn_recurrent_vectors(kind); v++, i += stride) {
