@@ -40,7 +40,7 @@ FOLDERS = {
     "src": 190,
     "src/base": 1410,
     "src/cli": 1740,
-    "src/deploy": 2980,
+    "src/deploy": 2990,
     "src/device": 860,
     "src/device/c": 40,
     "src/device/cpu": 410,

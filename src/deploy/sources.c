@@ -72,6 +72,7 @@
     X(recurrent_plain_h, "src/dnn/recurrent_plain.h", "", 0)                                 \
     X(recurrent_product_h, "src/dnn/recurrent_product.h", "", 0)                             \
     X(recurrent_reals_h, "src/dnn/recurrent_reals.h", "", 0)                                 \
+    X(recurrent_rows_h, "src/dnn/recurrent_rows.h", "", 0)                                   \
     X(recurrent_walk_h, "src/dnn/recurrent_walk.h", "", 0)                                   \
     X(recurrent_walk_c, "src/dnn/recurrent_walk.c", "recurrent", 0)                          \
     X(recurrent_c, "src/dnn/recurrent.c", "recurrent", 0)                                    \

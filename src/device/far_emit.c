@@ -278,8 +278,10 @@ static enum sol_status convert_loops(struct build *b, struct step *step, const c
     text_add(&text,
              "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
              "#define LENGTHS %d\n#define ERRORS %d\n#define RECURRENT_PLAIN run_plain\n"
-             "#define dnn_recurrent_gates(kind) %d\n#define dnn_recurrent_columns(kind) %d\n",
-             lengths, step->n_ptr, dnn_recurrent_gates(kind), dnn_recurrent_columns(kind));
+             "#define dnn_recurrent_gates(kind) %d\n#define dnn_recurrent_columns(kind) %d\n"
+             "#define dnn_recurrent_kept(kind) %d\n",
+             lengths, step->n_ptr, dnn_recurrent_gates(kind), dnn_recurrent_columns(kind),
+             dnn_recurrent_kept(kind));
     if (loops != far_recurrent) text_add_raw(&text, far_recurrent, strlen(far_recurrent));
     define(&text, "REAL", is_double ? "double" : "float");
     define(&text, "REAL_EXP", is_double ? "exp" : "expf");

@@ -19,9 +19,7 @@ static int64_t kind_of(const struct layer *l) {
 
 static bool is_grad(const struct layer *l) { return ir_recurrent_kind(l->kind) != l->kind; }
 
-static struct tensor *weight_of(const struct layer *l) { return l->in[is_grad(l) ? 2 : 1]; }
-
-static int64_t units_of(const struct layer *l) { return size_value(weight_of(l)->dim[1]); }
+static int64_t units_of(const struct layer *l) { return size_value(l->in[1]->dim[1]); }
 
 static int64_t tile_of(const struct layer *l, int lanes) {
     return is_grad(l) ? dnn_recurrent_grad_tile(lanes) : dnn_recurrent_tile(kind_of(l), lanes);
@@ -73,7 +71,7 @@ static bool find_packed(const struct build *b, enum phase phase, const struct st
 static enum sol_status emit_pack(struct build *b, const struct layer *l, int lanes,
                                  struct size *arg, struct buffer_ref *packed) {
     const int64_t size = packed_size(l, lanes) * (int64_t)sizeof(float);
-    const struct buffer_ref weight = build_ref(b, weight_of(l));
+    const struct buffer_ref weight = build_ref(b, l->in[1]);
     const enum phase phase = phase_of_packing(b->cluster->phase);
     if (find_packed(b, phase, packing_of(l), &weight, arg, packed)) return SOL_OK;
     *packed = build_packed(b, size, "packed weight");
@@ -94,7 +92,7 @@ static enum sol_status emit_pack(struct build *b, const struct layer *l, int lan
 
 /* Does the vector kernel compute it? */
 static bool fits(const struct layer *l, const struct dnn_isa *isa) {
-    return isa && l->in[0]->dtype == SOL_F32 && ir_is_constant(weight_of(l));
+    return isa && l->in[0]->dtype == SOL_F32 && ir_is_constant(l->in[1]);
 }
 
 /* `ptr` has all pointers but the weight, which is ptr[weight]; `step` its functions. */
@@ -105,12 +103,13 @@ static enum sol_status emit_step(struct build *b, const struct cluster *cluster,
     struct size arg[RECURRENT_N_ARGS];
     fill_arguments(l, fits(l, isa) ? isa->lanes : 1, arg);
     if (fits(l, isa)) TRY(emit_pack(b, l, isa->lanes, arg, &ptr[weight]));
-    else ptr[weight] = build_ref(b, weight_of(l));
+    else ptr[weight] = build_ref(b, l->in[1]);
     step.data = fits(l, isa) ? isa->kernels : NULL;
     step.ptr = ptr;
     step.n_arg = COUNT(arg);
     step.arg = arg;
-    step.flops = size_scale(ir_elements(l->in[0]), 2 * units_of(l));
+    step.flops = size_scale(ir_count(l->in[0], 0, 2),
+                            2 * dnn_recurrent_gates(kind_of(l)) * units_of(l) * units_of(l));
     step.bytes = build_bytes(cluster);
     step.name =
         arena_printf(b->arena, "%s %lld", layer_infos[l->kind].name, (long long)units_of(l));
@@ -128,18 +127,12 @@ static struct tensor *more_of(const struct layer *l) {
 static enum sol_status emit_grad(struct build *b, const struct cluster *cluster,
                                  const struct dnn_isa *isa) {
     const struct layer *l = cluster->layers.at[0];
-    const struct tensor *x = l->in[0];
-    const struct size cells =
-        size_scale(ir_count(x, 0, 2), units_of(l) * (int64_t)size_element(x->dtype));
     struct buffer_ref ptr[RECURRENT_GRAD_N_POINTERS] = {
-        [RECURRENT_GRAD_X] = build_ref(b, l->in[0]),
-        [RECURRENT_GRAD_PRODUCT] = build_ref(b, l->in[1]),
-        [RECURRENT_GRAD_DY] = build_ref(b, l->in[3]),
+        [RECURRENT_GRAD_GATES] = build_ref(b, l->in[0]),
+        [RECURRENT_GRAD_DY] = build_ref(b, l->in[2]),
         [RECURRENT_GRAD_MORE] = build_ref(b, more_of(l)),
         [RECURRENT_GRAD_LENGTHS] = build_ref(b, ir_lengths(l)),
         [RECURRENT_GRAD_OUT] = build_ref(b, l->out[0])};
-    if (kind_of(l) == RECURRENT_LSTM)
-        ptr[RECURRENT_GRAD_CELLS] = build_temporary(b, cells, "cells");
     return emit_step(
         b, cluster, isa, ptr, RECURRENT_GRAD_WEIGHT,
         (struct step){.kind = fits(l, isa) ? &step_recurrent_grad : &step_recurrent_grad_plain,
@@ -156,7 +149,7 @@ enum sol_status dnn_emit_recurrent(struct build *b, const struct cluster *cluste
         [RECURRENT_MORE] = build_ref(b, more_of(l)),
         [RECURRENT_LENGTHS] = build_ref(b, ir_lengths(l)),
         [RECURRENT_Y] = build_ref(b, l->out[0]),
-        [RECURRENT_PRODUCTS] = build_ref(b, l->n_out > 1 ? l->out[1] : NULL)};
+        [RECURRENT_KEPT] = build_ref(b, l->n_out > 1 ? l->out[1] : NULL)};
     return emit_step(b, cluster, isa, ptr, RECURRENT_WEIGHT,
                      (struct step){.kind = fits(l, isa) ? &step_recurrent : &step_recurrent_plain,
                                    .n_ptr = COUNT(ptr)});

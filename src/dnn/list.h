@@ -66,7 +66,6 @@ struct dnn_kernels {
     dnn_pack_fn *pack_matmul;
     dnn_finish_fn *finish;
     dnn_recurrent_fn *recurrent;
-    dnn_recurrent_gates_fn *recurrent_gates;
     dnn_recurrent_grad_fn *recurrent_grad;
     dnn_attention_fn *attention;
     const struct dnn_probe_kernels *probe;

@@ -12,6 +12,7 @@
 #include "dnn/recurrent.h"
 
 #include "dnn/list.h"
+#include "dnn/recurrent_rows.h"
 #include "dnn/recurrent_walk.h"
 
 #include <math.h>
@@ -86,11 +87,9 @@ const struct step_kind step_recurrent_pack = {
 struct recurrent {
     const struct dnn_kernels *kernels;
     const int64_t *arg;
-    const float *x, *weight, *state, *more;
-    const int64_t *length; /* NULL: all samples have all steps */
-    float *y, *products;   /* products: NULL: they are not kept */
-    /* floats from one step of time, and from one sample, to the next */
-    int64_t x_step, x_sample, y_step, y_sample;
+    const float *weight, *state, *more;
+    const int64_t *length;      /* NULL: all samples have all steps */
+    struct dnn_rows x, y, kept; /* kept: the gates, if they are */
     int64_t n_tiles, tile_size; /* floats of a packed tile */
     int64_t n_parts;            /* of the samples */
 };
@@ -99,39 +98,20 @@ static int64_t length_of(const struct recurrent *r, int64_t n) {
     return r->length ? r->length[n] : r->arg[RECURRENT_STEPS];
 }
 
-static float *state_at(const struct recurrent *r, int64_t time, int64_t n) {
-    return r->y + time * r->y_step + n * r->y_sample;
-}
-
 /* The state of a sample before a step of time. */
 static const float *state_before(const struct recurrent *r, int64_t time, int64_t n) {
     const bool back = r->arg[RECURRENT_REVERSE];
     const int64_t first = back ? length_of(r, n) - 1 : 0;
     if (time == first) return r->state + n * r->arg[RECURRENT_UNITS];
-    return state_at(r, back ? time + 1 : time - 1, n);
-}
-
-/* As in x, whose dims they have. */
-static float *products_at(const struct recurrent *r, int64_t time, int64_t n) {
-    return r->products ? r->products + time * r->x_step + n * r->x_sample : NULL;
+    return dnn_row_at(&r->y, back ? time + 1 : time - 1, n);
 }
 
 static struct recurrent_row row_of(const struct recurrent *r, int64_t time, int64_t n) {
-    return (struct recurrent_row){.x = r->x + time * r->x_step + n * r->x_sample,
+    return (struct recurrent_row){.x = dnn_row_at(&r->x, time, n),
                                   .h = state_before(r, time, n),
-                                  .y = state_at(r, time, n),
-                                  .cell = state_at(r, r->arg[RECURRENT_STEPS] + 1, n),
-                                  .products = products_at(r, time, n)};
-}
-
-/* Units [unit, unit + n) of a sample, beyond its length. */
-static void clear_row(const struct recurrent *r, int64_t time, int64_t sample, int64_t unit,
-                      int64_t n) {
-    const int gates = dnn_recurrent_gates(r->arg[RECURRENT_KIND]);
-    float *products = products_at(r, time, sample);
-    memset(state_at(r, time, sample) + unit, 0, (size_t)n * sizeof(float));
-    for (int g = 0; g < gates && products; g++)
-        memset(products + g * r->arg[RECURRENT_UNITS] + unit, 0, (size_t)n * sizeof(float));
+                                  .y = dnn_row_at(&r->y, time, n),
+                                  .cell = dnn_row_at(&r->y, r->arg[RECURRENT_STEPS] + 1, n),
+                                  .kept = r->kept.at ? dnn_row_at(&r->kept, time, n) : NULL};
 }
 
 /* Task: tile task / n_parts, for part task % n_parts of the samples. Samples beyond their length get zeros. */
@@ -145,8 +125,12 @@ static void run_task(void *user, int64_t step, int64_t task) {
     struct recurrent_row row[ROWS];
     int n = 0;
     for (int64_t i = first; i < end; i++) {
-        if (time < length_of(r, i)) row[n++] = row_of(r, time, i);
-        else clear_row(r, time, i, unit, width);
+        if (time < length_of(r, i)) {
+            row[n++] = row_of(r, time, i);
+            continue;
+        }
+        dnn_clear_row(&r->y, time, i, unit, width);
+        if (r->kept.at) dnn_clear_row(&r->kept, time, i, unit, width);
     }
     r->kernels->recurrent(r->arg[RECURRENT_KIND], units, unit, r->weight + tile * r->tile_size,
                           r->more, n, row);
@@ -155,25 +139,20 @@ static void run_task(void *user, int64_t step, int64_t task) {
 static void init_recurrent(const struct step *step, void *const *ptr, const int64_t *arg,
                            struct recurrent *r) {
     const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
-    const int64_t gates = dnn_recurrent_gates(kind), steps = arg[RECURRENT_STEPS];
-    const bool by_sample = arg[RECURRENT_AXIS];
-    *r = (struct recurrent){.kernels = step->data,
-                            .arg = arg,
-                            .x = ptr[RECURRENT_X],
-                            .weight = ptr[RECURRENT_WEIGHT],
-                            .state = ptr[RECURRENT_STATE],
-                            .more = ptr[RECURRENT_MORE],
-                            .length = ptr[RECURRENT_LENGTHS],
-                            .y = ptr[RECURRENT_Y],
-                            .products = ptr[RECURRENT_PRODUCTS],
-                            .n_tiles = ceil_div(units, arg[RECURRENT_TILE])};
-    const int64_t rows = steps + 1 + (kind == RECURRENT_LSTM);
-    r->tile_size = arg[RECURRENT_TILE] * units * (gates > 1 ? gates : 1);
-    r->y_step = by_sample ? units : units * arg[RECURRENT_SAMPLES];
-    r->y_sample = by_sample ? units * rows : units;
-    r->x_step = by_sample ? units * gates : units * gates * arg[RECURRENT_SAMPLES];
-    r->x_sample = by_sample ? units * gates * steps : units * gates;
-    r->n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS);
+    const int gates = dnn_recurrent_gates(kind), extra = 1 + (kind == RECURRENT_LSTM);
+    *r = (struct recurrent){
+        .kernels = step->data,
+        .arg = arg,
+        .weight = ptr[RECURRENT_WEIGHT],
+        .state = ptr[RECURRENT_STATE],
+        .more = ptr[RECURRENT_MORE],
+        .length = ptr[RECURRENT_LENGTHS],
+        .x = dnn_make_rows(arg, ptr[RECURRENT_X], gates, 0),
+        .y = dnn_make_rows(arg, ptr[RECURRENT_Y], 1, extra),
+        .kept = dnn_make_rows(arg, ptr[RECURRENT_KEPT], dnn_recurrent_kept(kind), 0),
+        .n_tiles = ceil_div(units, arg[RECURRENT_TILE]),
+        .tile_size = arg[RECURRENT_TILE] * units * gates,
+        .n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS)};
 }
 
 /* Copies the first cells to the place of the last ones. Returns the number of a sample with a wrong length; -1: there is none. */
@@ -182,7 +161,8 @@ static int64_t begin_run(const struct recurrent *r) {
     for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
         if (length_of(r, i) < 0 || length_of(r, i) > steps) return i;
         if (r->arg[RECURRENT_KIND] == RECURRENT_LSTM)
-            memcpy(state_at(r, steps + 1, i), r->more + i * units, (size_t)units * sizeof(float));
+            memcpy(dnn_row_at(&r->y, steps + 1, i), r->more + i * units,
+                   (size_t)units * sizeof(float));
     }
     return -1;
 }
@@ -193,8 +173,8 @@ static void end_run(const struct recurrent *r) {
     for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
         const int64_t n = length_of(r, i);
         const float *last =
-            n ? state_at(r, r->arg[RECURRENT_REVERSE] ? 0 : n - 1, i) : r->state + i * units;
-        memcpy(state_at(r, steps, i), last, (size_t)units * sizeof(float));
+            n ? dnn_row_at(&r->y, r->arg[RECURRENT_REVERSE] ? 0 : n - 1, i) : r->state + i * units;
+        memcpy(dnn_row_at(&r->y, steps, i), last, (size_t)units * sizeof(float));
     }
 }
 

@@ -27,11 +27,17 @@ static inline int dnn_recurrent_tile(int64_t kind, int lanes) {
     return dnn_recurrent_gates(kind) > 1 ? lanes : 4 * lanes;
 }
 
-/* One sample at one step of time: its gates, the state before, the state behind, the cell, which is replaced, and the products that are
- * kept; NULL: they are not. */
+/* Columns of `units` values that are kept for a gradient: the gates, and the cell of an lstm; of the other kinds see ir/layer.def. */
+static inline int dnn_recurrent_kept(int64_t kind) {
+    const int gates = dnn_recurrent_gates(kind);
+    return gates > 1 ? gates + 1 : 1;
+}
+
+/* One sample at one step of time: x, the state before, the state behind, the cell, which is replaced, and the columns that are kept;
+ * NULL: they are not. */
 struct recurrent_row {
     const float *x, *h;
-    float *y, *cell, *products;
+    float *y, *cell, *kept;
 };
 
 /* Computes units [unit, unit + tile) of n rows. `weight`: the packed weight of this tile; `bias`: of a gru, the bias of all units. */
@@ -43,9 +49,6 @@ struct recurrent_grad_row;
 typedef void dnn_recurrent_grad_fn(int64_t kind, int64_t units, int64_t unit, int64_t inner,
                                    const float *weight, int n,
                                    const struct recurrent_grad_row *row);
-struct recurrent_gates;
-typedef void dnn_recurrent_gates_fn(int64_t kind, int64_t units, int64_t unit, int64_t n,
-                                    const struct recurrent_gates *at);
 
 /* Runs all steps of time; data: a struct dnn_kernels. One task, which is run on the thread of the call, as it calls the pool. */
 extern const struct step_kind step_recurrent;

@@ -1,8 +1,7 @@
 /*
- * The functions of the steps of gradients of recurrent layers: the gates of all steps, the walk back through time, and packing.
+ * The functions of the steps of gradients of recurrent layers: the walk back through time, and packing.
  *
- *   run/exec.c -> step_recurrent_grad -> pool_run -> run_gates -> kernels->recurrent_gates
- *                                     -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent_grad
+ *   run/exec.c -> step_recurrent_grad -> dnn_recurrent_walk (recurrent_walk.c) -> run_task -> kernels->recurrent_grad
  *
  * The walk has one step more than the layer: after the first step of time, the gradient of the state before it. A sample takes part from its
  * last step on; if its last step is computed last (reverse), it ends early, and waits for the others.
@@ -12,8 +11,8 @@
 #include "dnn/recurrent_grad.h"
 
 #include "dnn/list.h"
+#include "dnn/recurrent_rows.h"
 #include "dnn/recurrent_walk.h"
-#include "run/pool.h"
 
 #include <math.h>
 #include <string.h>
@@ -59,24 +58,13 @@ const struct step_kind step_recurrent_grad_pack = {
 
 /* Samples of a task. The weight of a tile stays in L2 while they are computed. */
 #define ROWS 24
-/* Units of a task that computes gates. It reads runs of them at all steps, each in another page. */
-#define GATE_UNITS 128
-/* Gates of all steps and samples below which one thread computes them: some 10 microseconds. */
-#define ALONE ((int64_t)1 << 13)
-
-/* A tensor with a row of values per step of time and sample; floats from one to the next. */
-struct rows {
-    float *at;
-    int64_t step, sample;
-};
-
 struct recurrent {
     const struct dnn_kernels *kernels;
     const int64_t *arg;
     const float *weight, *cell; /* the first cells of an lstm */
     const int64_t *length;      /* NULL: all samples have all steps */
-    struct rows x, product, dy, out;
-    struct rows before;       /* states before the steps of a gru; cells behind those of an lstm */
+    struct dnn_rows gates, dy, out;
+    struct dnn_rows states;   /* before the steps of a gru */
     int64_t inner, tile_size; /* values of g; floats of a packed tile */
     int64_t n_tiles, n_parts; /* of the samples */
 };
@@ -85,136 +73,93 @@ static int64_t length_of(const struct recurrent *r, int64_t n) {
     return r->length ? r->length[n] : r->arg[RECURRENT_STEPS];
 }
 
-static float *row_at(const struct rows *rows, int64_t time, int64_t n) {
-    return rows->at + time * rows->step + n * rows->sample;
-}
-
 /* The step of time of a sample that is computed as number `i`. */
 static int64_t time_of(const struct recurrent *r, int64_t n, int64_t i) {
     return r->arg[RECURRENT_REVERSE] ? length_of(r, n) - 1 - i : i;
 }
 
-/* The cell before a step. */
+/* The cell before a step: the last column of the gates of the step that was computed before. */
 static const float *cell_before(const struct recurrent *r, int64_t time, int64_t n) {
-    if (time == time_of(r, n, 0)) return r->cell + n * r->arg[RECURRENT_UNITS];
-    return row_at(&r->before, r->arg[RECURRENT_REVERSE] ? time + 1 : time - 1, n);
+    const int64_t units = r->arg[RECURRENT_UNITS];
+    if (time == time_of(r, n, 0)) return r->cell + n * units;
+    return dnn_row_at(&r->gates, r->arg[RECURRENT_REVERSE] ? time + 1 : time - 1, n) + 4 * units;
 }
-
-/* ---- The gates ---- */
-
-/* The gates of some units of one sample, from `unit` on, at all its steps; 0 beyond its length. */
-static void run_gates(const struct recurrent *r, int64_t unit, int64_t n) {
-    const int64_t kind = r->arg[RECURRENT_KIND], units = r->arg[RECURRENT_UNITS];
-    const int64_t width = min_i64(GATE_UNITS, units - unit);
-    const bool is_lstm = kind == RECURRENT_LSTM;
-    for (int64_t i = 0; i < length_of(r, n); i++) {
-        const int64_t time = time_of(r, n, i);
-        const struct recurrent_gates to = {.x = row_at(&r->x, time, n),
-                                           .product = row_at(&r->product, time, n),
-                                           .before = is_lstm ? cell_before(r, time, n) : NULL,
-                                           .cell = is_lstm ? row_at(&r->before, time, n) : NULL,
-                                           .gates = row_at(&r->out, time, n)};
-        r->kernels->recurrent_gates(kind, units, unit, width, &to);
-    }
-    for (int64_t time = length_of(r, n); time < r->arg[RECURRENT_STEPS]; time++)
-        for (int c = 0; c < dnn_recurrent_columns(kind); c++)
-            memset(row_at(&r->out, time, n) + c * units + unit, 0, (size_t)width * sizeof(float));
-}
-
-/* Tasks of a sample. */
-static int64_t count_runs(const struct recurrent *r) {
-    return ceil_div(r->arg[RECURRENT_UNITS], GATE_UNITS);
-}
-
-static void run_all_gates(void *user, int thread, int64_t begin, int64_t end) {
-    const struct recurrent *r = user;
-    const int64_t runs = count_runs(r);
-    (void)thread;
-    for (int64_t i = begin; i < end; i++) run_gates(r, i % runs * GATE_UNITS, i / runs);
-}
-
-/* ---- The walk ---- */
 
 /* `behind`: the step of time whose g is multiplied by the weight; -1: none, the last state's gradient is dh. */
 static struct recurrent_grad_row row_of(const struct recurrent *r, int64_t behind, int64_t n) {
     const int64_t steps = r->arg[RECURRENT_STEPS], units = r->arg[RECURRENT_UNITS];
-    float *last = row_at(&r->out, steps, n), *carry = last + units;
+    float *last = dnn_row_at(&r->out, steps, n), *carry = last + units;
     const float *more = r->arg[RECURRENT_KIND] == RECURRENT_GRU ? carry : NULL;
     return (struct recurrent_grad_row){
-        .after = behind < 0 ? NULL : row_at(&r->out, behind, n),
-        .more = behind < 0 ? row_at(&r->dy, steps, n) : more,
-        .gates = last,
+        .after = behind < 0 ? NULL : dnn_row_at(&r->out, behind, n),
+        .more = behind < 0 ? dnn_row_at(&r->dy, steps, n) : more,
         .carry = carry,
+        .out = last,
     };
 }
 
 /* The row of a step of time. */
 static struct recurrent_grad_row step_row(const struct recurrent *r, int64_t time, int64_t n) {
-    const bool back = r->arg[RECURRENT_REVERSE], is_lstm = r->arg[RECURRENT_KIND] == RECURRENT_LSTM;
+    const bool back = r->arg[RECURRENT_REVERSE];
     const int64_t last = time_of(r, n, length_of(r, n) - 1);
     struct recurrent_grad_row row = row_of(r, time == last ? -1 : back ? time - 1 : time + 1, n);
-    row.dy = row_at(&r->dy, time, n);
-    row.gates = row_at(&r->out, time, n);
-    if (r->before.at) row.cell = row_at(&r->before, time, n);
-    row.before = is_lstm ? cell_before(r, time, n) : row.cell;
+    row.dy = dnn_row_at(&r->dy, time, n);
+    row.gates = dnn_row_at(&r->gates, time, n);
+    row.out = dnn_row_at(&r->out, time, n);
+    if (r->cell) row.before = cell_before(r, time, n);
+    if (r->states.at) row.before = dnn_row_at(&r->states, time, n);
     return row;
 }
 
-/* Task: tile task / n_parts, for part task % n_parts of the samples, first those without a product. */
+/* Task: tile task / n_parts, for part task % n_parts of the samples, first those without a product. Samples beyond their length get zeros. */
 static void run_task(void *user, int64_t step, int64_t task) {
     const struct recurrent *r = user;
     const int64_t steps = r->arg[RECURRENT_STEPS], units = r->arg[RECURRENT_UNITS];
     const bool is_first = step == steps; /* the first states */
     const int64_t time = r->arg[RECURRENT_REVERSE] ? step : steps - 1 - step;
     const int64_t tile = task / r->n_parts, from = task % r->n_parts * ROWS;
+    const int64_t unit = tile * r->arg[RECURRENT_TILE];
     const int64_t to = min_i64(from + ROWS, r->arg[RECURRENT_SAMPLES]);
     const int64_t kind = is_first ? RECURRENT_FIRST : r->arg[RECURRENT_KIND];
     const float *weight = r->weight + tile * r->tile_size;
     struct recurrent_grad_row alone[ROWS], row[ROWS];
     int n_alone = 0, n = 0;
     for (int64_t i = from; i < to; i++) {
-        if (!is_first && time >= length_of(r, i)) continue;
+        if (!is_first && time >= length_of(r, i)) {
+            dnn_clear_row(&r->out, time, i, unit, min_i64(r->arg[RECURRENT_TILE], units - unit));
+            continue;
+        }
         const int64_t first = length_of(r, i) ? time_of(r, i, 0) : -1;
         const struct recurrent_grad_row next =
             is_first ? row_of(r, first, i) : step_row(r, time, i);
         if (next.after) row[n++] = next;
         else alone[n_alone++] = next;
     }
-    const int64_t unit = tile * r->arg[RECURRENT_TILE];
     r->kernels->recurrent_grad(kind, units, unit, 0, weight, n_alone, alone);
     r->kernels->recurrent_grad(kind, units, unit, r->inner, weight, n, row);
 }
 
 /* ---- The step ---- */
 
-/* `extra`: rows of a sample behind its steps. */
-static struct rows make_rows(const int64_t *arg, float *at, int64_t width, int64_t extra) {
-    const bool by_sample = arg[RECURRENT_AXIS];
-    return (struct rows){at, by_sample ? width : width * arg[RECURRENT_SAMPLES],
-                         by_sample ? width * (arg[RECURRENT_STEPS] + extra) : width};
-}
-
 static void init_recurrent(const struct step *step, void *const *ptr, const int64_t *arg,
                            struct recurrent *r) {
     const int64_t kind = arg[RECURRENT_KIND], units = arg[RECURRENT_UNITS];
     const bool is_lstm = kind == RECURRENT_LSTM;
-    const int64_t width = units * dnn_recurrent_gates(kind);
-    *r = (struct recurrent){.kernels = step->data,
-                            .arg = arg,
-                            .weight = ptr[RECURRENT_GRAD_WEIGHT],
-                            .cell = ptr[RECURRENT_GRAD_MORE],
-                            .length = ptr[RECURRENT_GRAD_LENGTHS],
-                            .inner = width,
-                            .tile_size = arg[RECURRENT_TILE] * width,
-                            .n_tiles = ceil_div(units, arg[RECURRENT_TILE]),
-                            .n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS)};
-    r->x = make_rows(arg, ptr[RECURRENT_GRAD_X], width, 0);
-    r->product = make_rows(arg, ptr[RECURRENT_GRAD_PRODUCT], width, 0);
-    r->dy = make_rows(arg, ptr[RECURRENT_GRAD_DY], units, 1 + is_lstm);
-    r->out = make_rows(arg, ptr[RECURRENT_GRAD_OUT], units * dnn_recurrent_columns(kind), 1);
-    if (kind == RECURRENT_GRU) r->before = make_rows(arg, ptr[RECURRENT_GRAD_MORE], units, 0);
-    if (is_lstm)
-        r->before = (struct rows){ptr[RECURRENT_GRAD_CELLS], arg[RECURRENT_SAMPLES] * units, units};
+    const int64_t inner = units * dnn_recurrent_gates(kind);
+    *r = (struct recurrent){
+        .kernels = step->data,
+        .arg = arg,
+        .weight = ptr[RECURRENT_GRAD_WEIGHT],
+        .length = ptr[RECURRENT_GRAD_LENGTHS],
+        .gates = dnn_make_rows(arg, ptr[RECURRENT_GRAD_GATES], dnn_recurrent_kept(kind), 0),
+        .dy = dnn_make_rows(arg, ptr[RECURRENT_GRAD_DY], 1, 1 + is_lstm),
+        .out = dnn_make_rows(arg, ptr[RECURRENT_GRAD_OUT], dnn_recurrent_columns(kind), 1),
+        .inner = inner,
+        .tile_size = arg[RECURRENT_TILE] * inner,
+        .n_tiles = ceil_div(units, arg[RECURRENT_TILE]),
+        .n_parts = ceil_div(arg[RECURRENT_SAMPLES], ROWS)};
+    if (is_lstm) r->cell = ptr[RECURRENT_GRAD_MORE];
+    if (kind == RECURRENT_GRU) r->states = dnn_make_rows(arg, ptr[RECURRENT_GRAD_MORE], 1, 0);
 }
 
 /* Of an lstm, copies the gradients of the last cells to where the walk changes them. Returns the number of a sample with a wrong length; -1:
@@ -224,7 +169,7 @@ static int64_t begin_run(const struct recurrent *r) {
     for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++) {
         if (length_of(r, i) < 0 || length_of(r, i) > steps) return i;
         if (r->arg[RECURRENT_KIND] == RECURRENT_LSTM)
-            memcpy(row_at(&r->out, steps, i) + units, row_at(&r->dy, steps + 1, i),
+            memcpy(dnn_row_at(&r->out, steps, i) + units, dnn_row_at(&r->dy, steps + 1, i),
                    (size_t)units * sizeof(float));
     }
     return -1;
@@ -236,7 +181,8 @@ static void end_run(const struct recurrent *r) {
     const int64_t used = r->arg[RECURRENT_KIND] == RECURRENT_LSTM ? 2 : 1;
     const int64_t rest = dnn_recurrent_columns(r->arg[RECURRENT_KIND]) - used;
     for (int64_t i = 0; i < r->arg[RECURRENT_SAMPLES]; i++)
-        memset(row_at(&r->out, steps, i) + used * units, 0, (size_t)(rest * units) * sizeof(float));
+        memset(dnn_row_at(&r->out, steps, i) + used * units, 0,
+               (size_t)(rest * units) * sizeof(float));
 }
 
 static void run_steps(const struct step *step, void *const *ptr, const int64_t *arg, void *scratch,
@@ -245,12 +191,11 @@ static void run_steps(const struct step *step, void *const *ptr, const int64_t *
     const int64_t steps = arg[RECURRENT_STEPS], samples = arg[RECURRENT_SAMPLES];
     struct recurrent r;
     init_recurrent(step, ptr, arg, &r);
-    const int64_t bad = begin_run(&r), n = samples * count_runs(&r);
+    const int64_t bad = begin_run(&r);
     if (bad >= 0) {
         dnn_recurrent_fail(step, arg, r.length, bad);
         return;
     }
-    pool_run(n, samples * steps * r.inner < ALONE ? n : 1, run_all_gates, &r);
     dnn_recurrent_walk(steps + 1, r.n_tiles * r.n_parts, samples * arg[RECURRENT_UNITS] * r.inner,
                        run_task, &r);
     end_run(&r);

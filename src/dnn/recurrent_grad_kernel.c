@@ -1,9 +1,7 @@
 /*
- * Gradients of recurrent layers: the gates of one step of time, and a tile of units of a step back in time. Compiled once per
- * instruction set.
+ * Gradients of recurrent layers: a tile of units of a step back in time. Compiled once per instruction set.
  *
- *   recurrent_grad.c, run_gates -> dnn_recurrent_gates: the gates from their sums, the new cell
- *   recurrent_grad.c, run_task  -> dnn_recurrent_grad -> compute_rows: products, then the gradients of the gates
+ *   recurrent_grad.c, run_task -> dnn_recurrent_grad -> multiply: products, then the gradients of the gates
  *
  * A tile loops over all values of g, with a vector of sums per row and vector of units. All sums stay in registers, and a weight that
  * was loaded is used for all rows.
@@ -30,57 +28,17 @@ INLINE void store_gate(const struct place *at, float *to, int gate, vec v) {
     store_part(to + gate * at->units + at->unit, v, at->n);
 }
 
-/* ---- The gates of a step ---- */
-
-INLINE vec load_sum(const struct place *at, const struct recurrent_gates *from, int gate) {
-    return load_gate(at, from->x, gate) + load_gate(at, from->product, gate);
-}
-
-INLINE void gates_lstm(const struct place *at, const struct recurrent_gates *to) {
-    const vec take = sigmoid(load_sum(at, to, 0)), keep = sigmoid(load_sum(at, to, 1)),
-              now = tangent(load_sum(at, to, 2));
-    store_gate(at, to->gates, 0, take);
-    store_gate(at, to->gates, 1, keep);
-    store_gate(at, to->gates, 2, now);
-    store_gate(at, to->gates, 3, sigmoid(load_sum(at, to, 3)));
-    store_part(to->cell + at->unit, keep * load_at(at, to->before) + take * now, at->n);
-}
-
-/* The third column gets the product, as the gradient of `reset` needs it. */
-INLINE void gates_gru(const struct place *at, const struct recurrent_gates *to) {
-    const vec reset = sigmoid(load_sum(at, to, 0)), inner = load_gate(at, to->product, 2);
-    store_gate(at, to->gates, 0, reset);
-    store_gate(at, to->gates, 1, sigmoid(load_sum(at, to, 1)));
-    store_gate(at, to->gates, 2, inner);
-    store_gate(at, to->gates, 3, tangent(load_gate(at, to->x, 2) + reset * inner));
-}
-
-dnn_recurrent_gates_fn ISA_NAME(dnn_recurrent_gates);
-void ISA_NAME(dnn_recurrent_gates)(int64_t kind, int64_t units, int64_t unit, int64_t n,
-                                   const struct recurrent_gates *to) {
-    for (int64_t i = 0; i < n; i += LANES) {
-        const struct place at = {units, unit + i, min_i64(n - i, LANES)};
-        if (kind == RECURRENT_LSTM) gates_lstm(&at, to);
-        else if (kind == RECURRENT_GRU) gates_gru(&at, to);
-        else {
-            const vec sum = load_sum(&at, to, 0);
-            store_gate(&at, to->gates, 0,
-                       kind == RECURRENT_RELU ? vec_max(sum, (vec){0}) : tangent(sum));
-        }
-    }
-}
-
 /* ---- The gradients of the gates: dh is that of the state behind the step ---- */
 
 INLINE void finish_lstm(const struct place *at, const struct recurrent_grad_row *row, vec dh) {
     const vec take = load_gate(at, row->gates, 0), keep = load_gate(at, row->gates, 1),
               now = load_gate(at, row->gates, 2), show = load_gate(at, row->gates, 3);
-    const vec shown = tangent(load_at(at, row->cell));
+    const vec shown = tangent(load_gate(at, row->gates, 4));
     const vec dc = load_at(at, row->carry) + dh * show * (1.0f - shown * shown);
-    store_gate(at, row->gates, 0, dc * now * take * (1.0f - take));
-    store_gate(at, row->gates, 1, dc * load_at(at, row->before) * keep * (1.0f - keep));
-    store_gate(at, row->gates, 2, dc * take * (1.0f - now * now));
-    store_gate(at, row->gates, 3, dh * shown * show * (1.0f - show));
+    store_gate(at, row->out, 0, dc * now * take * (1.0f - take));
+    store_gate(at, row->out, 1, dc * load_at(at, row->before) * keep * (1.0f - keep));
+    store_gate(at, row->out, 2, dc * take * (1.0f - now * now));
+    store_gate(at, row->out, 3, dh * shown * show * (1.0f - show));
     store_part(row->carry + at->unit, dc * keep, at->n);
 }
 
@@ -88,20 +46,20 @@ INLINE void finish_gru(const struct place *at, const struct recurrent_grad_row *
     const vec reset = load_gate(at, row->gates, 0), keep = load_gate(at, row->gates, 1),
               inner = load_gate(at, row->gates, 2), now = load_gate(at, row->gates, 3);
     const vec dx = dh * (1.0f - keep) * (1.0f - now * now);
-    store_gate(at, row->gates, 0, dx * inner * reset * (1.0f - reset));
-    store_gate(at, row->gates, 1, dh * (load_at(at, row->before) - now) * keep * (1.0f - keep));
-    store_gate(at, row->gates, 2, dx * reset);
-    store_gate(at, row->gates, 3, dx);
+    store_gate(at, row->out, 0, dx * inner * reset * (1.0f - reset));
+    store_gate(at, row->out, 1, dh * (load_at(at, row->before) - now) * keep * (1.0f - keep));
+    store_gate(at, row->out, 2, dx * reset);
+    store_gate(at, row->out, 3, dx);
     store_part(row->carry + at->unit, dh * keep, at->n);
 }
 
 /* No gradient passes where relu's result is 0. The gradient of the first state stays as it is. */
 INLINE void finish_simple(const struct place *at, const struct recurrent_grad_row *row,
                           int64_t kind, vec dh) {
-    const vec y = load_at(at, row->gates);
+    const vec y = row->gates ? load_at(at, row->gates) : (vec){0};
     if (kind == RECURRENT_RELU) dh = pick(y <= 0.0f, (vec){0}, dh);
     if (kind == RECURRENT_TANH) dh *= 1.0f - y * y;
-    store_part(row->gates + at->unit, dh, at->n);
+    store_gate(at, row->out, 0, dh);
 }
 
 static void finish_row(int64_t kind, const struct place *tile, const struct recurrent_grad_row *row,
@@ -123,12 +81,13 @@ static void finish_row(int64_t kind, const struct place *tile, const struct recu
 static void fetch_row(int64_t kind, const struct place *tile,
                       const struct recurrent_grad_row *row) {
     const int columns = kind == RECURRENT_FIRST ? 1 : dnn_recurrent_columns(kind);
+    const int kept = row->gates ? dnn_recurrent_kept(kind) : 0;
     for (int64_t i = tile->unit; i < tile->unit + VECTORS * LANES; i += LINE) {
-        for (int c = 0; c < columns; c++) __builtin_prefetch(row->gates + c * tile->units + i, 1);
+        for (int c = 0; c < kept; c++) __builtin_prefetch(row->gates + c * tile->units + i);
+        for (int c = 0; c < columns; c++) __builtin_prefetch(row->out + c * tile->units + i, 1);
         if (row->dy) __builtin_prefetch(row->dy + i);
-        __builtin_prefetch(row->carry + i, 1);
-        if (row->cell) __builtin_prefetch(row->cell + i);
         if (row->before) __builtin_prefetch(row->before + i);
+        __builtin_prefetch(row->carry + i, 1);
     }
 }
 

@@ -25,48 +25,51 @@ INLINE vec load_gate(const struct place *at, const float *x, int g) {
     return load_part(x + g * at->units + at->unit, at->n);
 }
 
+/* Keeps a column of the tile's units, if a gradient reads it. */
+INLINE void keep(const struct place *at, const struct recurrent_row *row, int column, vec v) {
+    if (row->kept) store_part(row->kept + column * at->units + at->unit, v, at->n);
+}
+
 INLINE void finish_lstm(const struct place *at, const struct recurrent_row *row, const vec *sum) {
     float *cell = row->cell + at->unit;
     const vec take = sigmoid(load_gate(at, row->x, 0) + sum[0]),
-              keep = sigmoid(load_gate(at, row->x, 1) + sum[1]),
+              stay = sigmoid(load_gate(at, row->x, 1) + sum[1]),
               now = tangent(load_gate(at, row->x, 2) + sum[2]),
               show = sigmoid(load_gate(at, row->x, 3) + sum[3]);
-    const vec c = keep * load_part(cell, at->n) + take * now;
+    const vec c = stay * load_part(cell, at->n) + take * now;
     store_part(cell, c, at->n);
     store_part(row->y + at->unit, show * tangent(c), at->n);
+    keep(at, row, 0, take);
+    keep(at, row, 1, stay);
+    keep(at, row, 2, now);
+    keep(at, row, 3, show);
+    keep(at, row, 4, c);
 }
 
 INLINE void finish_gru(const struct place *at, const struct recurrent_row *row, const float *bias,
                        const vec *sum) {
     const vec reset = sigmoid(load_gate(at, row->x, 0) + sum[0]),
-              keep = sigmoid(load_gate(at, row->x, 1) + sum[1]),
+              stay = sigmoid(load_gate(at, row->x, 1) + sum[1]),
               inner = sum[2] + load_part(bias + at->unit, at->n),
               now = tangent(load_gate(at, row->x, 2) + reset * inner),
               before = load_part(row->h + at->unit, at->n);
-    store_part(row->y + at->unit, keep * (before - now) + now, at->n);
+    store_part(row->y + at->unit, stay * (before - now) + now, at->n);
+    keep(at, row, 0, reset);
+    keep(at, row, 1, stay);
+    keep(at, row, 2, inner);
+    keep(at, row, 3, now);
 }
 
-INLINE void finish_simple(const struct place *at, const struct recurrent_row *row, bool is_relu,
+INLINE void finish_simple(const struct place *tile, const struct recurrent_row *row, bool is_relu,
                           const vec *sum) {
     UNROLL
     for (int v = 0; v < VECTORS; v++) {
-        const int64_t n = at->n - v * LANES;
-        if (n <= 0) return;
-        const vec x = load_part(row->x + at->unit + v * LANES, n) + sum[v];
-        store_part(row->y + at->unit + v * LANES, is_relu ? vec_max(x, (vec){0}) : tangent(x), n);
-    }
-}
-
-/* The products of all gates, with a gru's bias; with one gate, of all vectors of units. */
-static void keep_products(int64_t kind, const struct place *at, const float *bias, float *products,
-                          const vec *sum) {
-    const bool has_gates = dnn_recurrent_gates(kind) > 1;
-    for (int v = 0; v < dnn_recurrent_vectors(kind); v++) {
-        const int64_t n = has_gates ? at->n : at->n - v * LANES;
-        vec product = sum[v];
-        if (n <= 0) return;
-        if (kind == RECURRENT_GRU && v == 2) product += load_part(bias + at->unit, n);
-        store_part(products + at->unit + v * (has_gates ? at->units : LANES), product, n);
+        const struct place at = {tile->units, tile->unit + v * LANES, tile->n - v * LANES};
+        if (at.n <= 0) return;
+        const vec x = load_gate(&at, row->x, 0) + sum[v];
+        const vec y = is_relu ? vec_max(x, (vec){0}) : tangent(x);
+        store_part(row->y + at.unit, y, at.n);
+        keep(&at, row, 0, y);
     }
 }
 
@@ -75,20 +78,19 @@ static void keep_products(int64_t kind, const struct place *at, const float *bia
 /* The functions of gates are no part of the unrolled code, as there is a copy of it for each number of rows. */
 static void finish_row(int64_t kind, const struct place *at, const float *bias,
                        const struct recurrent_row *row, const vec *sum) {
-    if (row->products) keep_products(kind, at, bias, row->products, sum);
     if (kind == RECURRENT_LSTM) finish_lstm(at, row, sum);
     else if (kind == RECURRENT_GRU) finish_gru(at, row, bias, sum);
     else finish_simple(at, row, kind == RECURRENT_RELU, sum);
 }
 
-/* The lines of x and of the products that a row's cell needs come into the caches during the products; of its state the first one, as a
- * tile of gates has one vector of it. */
+/* The lines that a row's cell reads and writes come into the caches during the products: of x and of what is kept the first VECTORS, of the
+ * state the first one. With the lstm's fifth column, which is written last, the walk takes longer. */
 static void fetch_row(int64_t kind, const struct place *at, const struct recurrent_row *row) {
     const int64_t stride = dnn_recurrent_gates(kind) > 1 ? at->units : LANES;
-    for (int64_t v = 0, i = at->unit; v < dnn_recurrent_vectors(kind); v++, i += stride) {
+    for (int64_t v = 0, i = at->unit; v < dnn_recurrent_vectors(kind); v++, i += stride)
         __builtin_prefetch(row->x + i);
-        if (row->products) __builtin_prefetch(row->products + i, 1);
-    }
+    for (int64_t v = 0, i = at->unit; v < VECTORS && row->kept; v++, i += stride)
+        __builtin_prefetch(row->kept + i, 1);
     __builtin_prefetch(row->y + at->unit, 1);
     if (kind == RECURRENT_LSTM) __builtin_prefetch(row->cell + at->unit, 1);
 }

@@ -7,7 +7,6 @@ DNN_LIST(DECLARE, DECLARE, DNN_NOTHING)
 extern dnn_pack_fn ISA_NAME(dnn_pack_matmul);
 extern dnn_finish_fn ISA_NAME(dnn_finish);
 extern dnn_recurrent_fn ISA_NAME(dnn_recurrent);
-extern dnn_recurrent_gates_fn ISA_NAME(dnn_recurrent_gates);
 extern dnn_recurrent_grad_fn ISA_NAME(dnn_recurrent_grad);
 extern dnn_attention_fn ISA_NAME(dnn_attention);
 extern const struct dnn_probe_kernels ISA_NAME(dnn_probe_kernels);
@@ -21,7 +20,6 @@ const struct dnn_kernels ISA_NAME(dnn_kernels) = {
     DNN_LIST(ENTRY, ENTRY, DNN_NOTHING).pack_matmul = ISA_NAME(dnn_pack_matmul),
     .finish = ISA_NAME(dnn_finish),
     .recurrent = ISA_NAME(dnn_recurrent),
-    .recurrent_gates = ISA_NAME(dnn_recurrent_gates),
     .recurrent_grad = ISA_NAME(dnn_recurrent_grad),
     .attention = ISA_NAME(dnn_attention),
     .probe = &ISA_NAME(dnn_probe_kernels)};

@@ -1,10 +1,10 @@
 /*
  * The gradients of recurrent layers: backpropagation through time.
  *
- *   products of the states with the weight, which the layer keeps  ->  lstm_grad: g, the gradients of the products, from the last step
- *   to the first  ->  x: g    weight: g^T * states    bias of a gru: sums of g    first state and cell: the row of g behind the steps
+ *   gates, which the layer keeps  ->  lstm_grad: g, the gradients of the products of the states with the weight, from the last step to the
+ *   first  ->  x: g    weight: g^T * states    bias of a gru: sums of g    first state and cell: the row of g behind the steps
  *
- * To compute the products again takes longer than to write and read them. The states before all steps need no layer: they are y.
+ * To compute the gates again takes longer than to write and read them. The states before all steps need no layer: they are y.
  *
  * Werbos, "Backpropagation Through Time: What It Does and How to Do It", Proceedings of the IEEE 78, 1990.
  */
@@ -76,8 +76,8 @@ static struct tensor *states_before(struct rule *r) {
 /* ---- The gradients ---- */
 
 static struct tensor *walk(struct rule *r, struct tensor *states) {
-    struct tensor *in[6] = {X, ir_keep_products(Y->producer), WEIGHT, DY};
-    int n = 4;
+    struct tensor *in[5] = {ir_keep_gates(Y->producer), WEIGHT, DY};
+    int n = 3;
     if (r->layer->kind == LAYER_lstm) in[n++] = r->layer->in[3];
     if (r->layer->kind == LAYER_gru) in[n++] = states;
     if (ir_lengths(r->layer)) in[n++] = ir_lengths(r->layer);
@@ -106,7 +106,7 @@ static void give_bias(struct rule *r, struct tensor *g) {
 void grad_recurrent(struct rule *r) {
     const int gates = ir_gates(r->layer->kind);
     if (Y != r->layer->out[0]) {
-        rule_refuse(r, "the products of a recurrent layer have no gradient");
+        rule_refuse(r, "the gates of a recurrent layer have no gradient");
         return;
     }
     const bool is_gru = r->layer->kind == LAYER_gru;

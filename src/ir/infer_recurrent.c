@@ -1,9 +1,9 @@
 /*
  * Shape inference of recurrent layers and of their gradients.
  *
- *   x[steps,n,gates*h]  w[gates*h,h]  state[n,h]  cell[n,h] or bias[h]  lengths[n]  ->  [steps + 1 or 2,n,h], products as x
+ *   x[steps,n,gates*h]  w[gates*h,h]  state[n,h]  cell[n,h] or bias[h]  lengths[n]  ->  [steps + 1 or 2,n,h], gates[steps,n,1, 5 or 4*h]
  *
- *   x, products[steps,n,gates*h]  w[gates*h,h]  dy[steps + 1 or 2,n,h]  cell[n,h] or states[steps,n,h]  lengths[n]
+ *   gates[steps,n,1, 5 or 4*h]  w[gates*h,h]  dy[steps + 1 or 2,n,h]  cell[n,h] or states[steps,n,h]  lengths[n]
  *                                                                              ->  [steps + 1,n,gates*h, or 4*h of a gru]
  *
  * With axis=1 the first two dims of tensors with steps are [n,steps]. The steps and n may be open, h is known.
@@ -25,7 +25,7 @@ enum layer_kind ir_recurrent_grad(enum layer_kind kind) {
                                     : LAYER_rnn_tanh_grad;
 }
 
-bool ir_may_keep_products(enum layer_kind kind) {
+bool ir_may_keep_gates(enum layer_kind kind) {
     return layer_infos[kind].traits & RECURRENT && ir_recurrent_kind(kind) == kind;
 }
 
@@ -36,8 +36,18 @@ int ir_gates(enum layer_kind kind) {
 
 int ir_last_states(enum layer_kind kind) { return ir_recurrent_kind(kind) == LAYER_lstm ? 2 : 1; }
 
+/* Behind the gates, an lstm keeps its cell, a gru the product of its third gate. */
+int ir_kept_columns(enum layer_kind kind) { return ir_gates(kind) + (ir_gates(kind) > 1); }
+
 int ir_grad_columns(enum layer_kind kind) {
     return ir_gates(kind) + (ir_recurrent_kind(kind) == LAYER_gru);
+}
+
+void ir_set_gates(const struct layer *l, struct tensor *gates) {
+    const int64_t units = size_value(l->in[1]->dim[1]);
+    gates->dtype = l->in[0]->dtype;
+    infer_set_shape(gates, l->in[0]);
+    gates->dim[2] = size_const(ir_kept_columns(l->kind) * units);
 }
 
 struct tensor *ir_lengths(const struct layer *l) {
@@ -70,16 +80,16 @@ static enum sol_status check_lengths(const struct layer *l, const struct tensor 
     return fail_input(l, l->n_in - 1, "number of steps", w);
 }
 
-/* Checks x and the weight; *hidden: the units. */
-static enum sol_status check_gates(struct layer *l, const struct tensor *w, int64_t *hidden) {
-    const struct tensor *x = l->in[0];
+/* Checks the first input, which has `columns` values per unit, and the weight; *hidden: the units. */
+static enum sol_status check_gates(struct layer *l, int columns, int64_t *hidden) {
+    const struct tensor *x = l->in[0], *w = l->in[1];
     TRY(infer_axis(&l->attr.axis, 3));
     if (x->rank != 3 || l->attr.axis > 1)
         return fail(SOL_EINVAL, "gates %s with steps along axis %lld", SHAPE_TEXT(x),
                     (long long)l->attr.axis);
     *hidden = w->rank == 2 && size_is_const(w->dim[1]) ? size_value(w->dim[1]) : 0;
     const struct size gates = size_const(ir_gates(l->kind) * *hidden);
-    if (*hidden < 1 || !is_shaped(w, gates, *hidden) || !size_equal(x->dim[2], gates))
+    if (*hidden < 1 || !is_shaped(w, gates, *hidden) || !size_is(x->dim[2], columns * *hidden))
         return fail(SOL_EINVAL, "gates %s do not fit weight %s", SHAPE_TEXT(x), SHAPE_TEXT(w));
     return SOL_OK;
 }
@@ -94,7 +104,7 @@ static void set_output(struct layer *l, int64_t more, int64_t width) {
 enum sol_status infer_recurrent(struct layer *l) {
     const struct tensor *w = l->in[1];
     int64_t hidden;
-    TRY(check_gates(l, w, &hidden));
+    TRY(check_gates(l, ir_gates(l->kind), &hidden));
     const struct size n = l->in[0]->dim[1 - l->attr.axis];
     if (!is_shaped(l->in[2], n, hidden)) return fail_input(l, 2, "state", w);
     if (l->kind == LAYER_lstm && !is_shaped(l->in[3], n, hidden))
@@ -107,18 +117,16 @@ enum sol_status infer_recurrent(struct layer *l) {
 }
 
 enum sol_status infer_recurrent_grad(struct layer *l) {
-    const struct tensor *w = l->in[2];
+    const struct tensor *w = l->in[1];
     int64_t hidden;
-    TRY(check_gates(l, w, &hidden));
+    TRY(check_gates(l, ir_kept_columns(l->kind), &hidden));
     const struct size n = l->in[0]->dim[1 - l->attr.axis];
-    if (!has_steps(l, l->in[1], 0, ir_gates(l->kind) * hidden))
-        return fail_input(l, 1, "product", w);
-    if (!has_steps(l, l->in[3], ir_last_states(l->kind), hidden))
-        return fail_input(l, 3, "gradient", w);
-    if (l->kind == LAYER_lstm_grad && !is_shaped(l->in[4], n, hidden))
-        return fail_input(l, 4, "cell", w);
-    if (l->kind == LAYER_gru_grad && !has_steps(l, l->in[4], 0, hidden))
-        return fail_input(l, 4, "states", w);
+    if (!has_steps(l, l->in[2], ir_last_states(l->kind), hidden))
+        return fail_input(l, 2, "gradient", w);
+    if (l->kind == LAYER_lstm_grad && !is_shaped(l->in[3], n, hidden))
+        return fail_input(l, 3, "cell", w);
+    if (l->kind == LAYER_gru_grad && !has_steps(l, l->in[3], 0, hidden))
+        return fail_input(l, 3, "states", w);
     TRY(check_lengths(l, w));
     set_output(l, 1, ir_grad_columns(l->kind) * hidden);
     return SOL_OK;

@@ -80,7 +80,7 @@ struct layer {
     int id;
     enum layer_kind kind;
     int n_in, n_out;
-    struct tensor **in, **out; /* out: one; more of a host, or of a recurrent layer with products */
+    struct tensor **in, **out; /* out: one; more of a host, or of a recurrent layer with gates */
     struct attr attr;
     struct model *model; /* that it is part of */
     const char *origin;  /* where the user's program calls it, such as "net.py:7", or NULL */
@@ -195,9 +195,9 @@ enum sol_status ir_add_host(struct model *m, int n_in, struct tensor *const *in,
                             const struct tensor_type *type, const struct attr *attr,
                             const char *origin, struct tensor **out);
 /* The second output of a recurrent layer, for its gradient; the layer gets one if it has none. */
-struct tensor *ir_keep_products(struct layer *l);
+struct tensor *ir_keep_gates(struct layer *l);
 /* `copy` is the output of a copy of the layer. If the layer has a second output, map[its id] becomes that of the copy. */
-void ir_copy_products(const struct layer *l, const struct tensor *copy, struct tensor **map);
+void ir_copy_gates(const struct layer *l, const struct tensor *copy, struct tensor **map);
 struct attr ir_default_attr(void);
 /* An input that the caller passes to BACKWARD only, such as the gradient of an output; or the output of a layer that runs there though
  * its inputs are there in FORWARD. Call it before layers read it. */
@@ -249,13 +249,16 @@ enum layer_kind ir_recurrent_kind(enum layer_kind kind);
 /* The kind that computes its gradient: lstm_grad for lstm. */
 enum layer_kind ir_recurrent_grad(enum layer_kind kind);
 /* Is it a recurrent layer, not the gradient of one? */
-bool ir_may_keep_products(enum layer_kind kind);
+bool ir_may_keep_gates(enum layer_kind kind);
 /* The number of gates of a recurrent layer: x and w have this many values per unit of the state. */
 int ir_gates(enum layer_kind kind);
 /* What the output has behind the states of all steps: the last state, and the last cell of an lstm. */
 int ir_last_states(enum layer_kind kind);
-/* How many values per unit the output of a kind as lstm_grad has: the gates, and one more for a gru. */
+/* How many values per unit the second output of a recurrent layer has, its gates; and the output of its gradient. */
+int ir_kept_columns(enum layer_kind kind);
 int ir_grad_columns(enum layer_kind kind);
+/* Gives `gates` the type and the shape of the second output of a recurrent layer. */
+void ir_set_gates(const struct layer *layer, struct tensor *gates);
 /* The optional last input, the number of steps of each sample; NULL: all samples have all steps. */
 struct tensor *ir_lengths(const struct layer *layer);
 

@@ -176,25 +176,23 @@ enum sol_status ir_add(struct model *m, enum layer_kind kind, int n_in, struct t
     return SOL_OK;
 }
 
-struct tensor *ir_keep_products(struct layer *l) {
+struct tensor *ir_keep_gates(struct layer *l) {
     struct model *m = l->model;
     if (l->n_out == 2) return l->out[1];
-    struct tensor **out = ARENA_ARRAY(m->arena, struct tensor *, 2), *x = l->in[0];
+    struct tensor **out = ARENA_ARRAY(m->arena, struct tensor *, 2);
     out[0] = l->out[0];
     out[1] = new_output(m, l);
-    out[1]->dtype = x->dtype;
-    out[1]->rank = x->rank;
     out[1]->phase = out[0]->phase;
-    memcpy(out[1]->dim, x->dim, sizeof out[1]->dim);
+    ir_set_gates(l, out[1]);
     l->out = out;
     l->n_out = 2;
     m->n_edits++;
     return out[1];
 }
 
-void ir_copy_products(const struct layer *l, const struct tensor *copy, struct tensor **map) {
-    if (l->n_out == 2 && ir_may_keep_products(l->kind))
-        map[l->out[1]->id] = ir_keep_products(copy->producer);
+void ir_copy_gates(const struct layer *l, const struct tensor *copy, struct tensor **map) {
+    if (l->n_out == 2 && ir_may_keep_gates(l->kind))
+        map[l->out[1]->id] = ir_keep_gates(copy->producer);
 }
 
 static enum sol_status check_host(const struct model *m, int n_in, int n_out,

@@ -273,16 +273,15 @@ static enum sol_status parse_layer(struct parser *p) {
     if (kind == N_LAYER_KINDS) return complain(p, "unknown layer");
     p->at += n;
     skip_blanks(p);
-    const bool keeps_products = n_out == 2 && ir_may_keep_products(kind);
-    if (n_out > 1 && kind != LAYER_host && !keeps_products)
-        return complain(p,
-                        "only a host, or a recurrent layer with its products, has several outputs");
+    const bool keeps_gates = n_out == 2 && ir_may_keep_gates(kind);
+    if (n_out > 1 && kind != LAYER_host && !keeps_gates)
+        return complain(p, "only a host, or a recurrent layer with its gates, has several outputs");
     struct tensor **t = ARENA_ARRAY(p->arena, struct tensor *, n_out);
     bool source = kind == LAYER_input || kind == LAYER_param;
     TRY(source               ? parse_source(p, kind, t)
         : kind == LAYER_host ? parse_host_layer(p, n_out, t)
                              : parse_computed(p, kind, t));
-    if (keeps_products) t[1] = ir_keep_products(t[0]->producer);
+    if (keeps_gates) t[1] = ir_keep_gates(t[0]->producer);
     for (int i = 0; i < n_out; i++) TRY(name_tensor(p, number[i], t[i]));
     return SOL_OK;
 }

@@ -45,15 +45,16 @@ static enum sol_status verify_phase(const struct layer *l) {
 }
 
 /* Is the second output that of a recurrent layer? */
-static bool has_products(const struct layer *l) {
-    if (l->n_out != 2 || !ir_may_keep_products(l->kind)) return false;
-    const struct tensor *x = l->in[0], *products = l->out[1];
-    return products->dtype == x->dtype && ir_same_shape(products, x, -1);
+static bool has_gates(const struct layer *l) {
+    if (l->n_out != 2 || !ir_may_keep_gates(l->kind)) return false;
+    struct tensor expected;
+    ir_set_gates(l, &expected);
+    return l->out[1]->dtype == expected.dtype && ir_same_shape(l->out[1], &expected, -1);
 }
 
 static enum sol_status verify_layer(const struct model *m, const struct layer *l, char *made) {
     if (l->id < 0 || l->id >= m->n_layers) return fail(SOL_EBUG, "layer id out of range");
-    if (l->n_out < 1 || (l->n_out > 1 && l->kind != LAYER_host && !has_products(l)))
+    if (l->n_out < 1 || (l->n_out > 1 && l->kind != LAYER_host && !has_gates(l)))
         return fail(SOL_EBUG, "layer %d (%s) has %d outputs", l->id, layer_infos[l->kind].name,
                     l->n_out);
     TRY(verify_inputs(l, made));

@@ -204,7 +204,7 @@ static enum sol_status repeat(const struct recompute *r, const struct layer *l,
     struct tensor **out = &copy[l->out[0]->id];
     TRY(ir_add(r->m, l->kind, l->n_in, in, &l->attr, l->origin, out));
     ir_set_backward(*out);
-    ir_copy_products(l, *out, copy);
+    ir_copy_gates(l, *out, copy);
     return SOL_OK;
 }
 

@@ -81,7 +81,7 @@ enum sol_status pass_widen(struct model *m) {
         else if (!(now[l->out[0]->id] = widen_layer(m, l, now))) return SOL_EBUG;
         else {
             kept[l->out[0]->id] = is_kept(l, now, kept);
-            ir_copy_products(l, now[l->out[0]->id], now);
+            ir_copy_gates(l, now[l->out[0]->id], now);
         }
     }
     for (int i = 0; i < m->outputs.n; i++) {

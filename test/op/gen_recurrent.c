@@ -84,17 +84,18 @@ void gen_recurrent(struct gen *g, const char *kind, const char *attributes) {
 void gen_recurrent_grad(struct gen *g, const char *kind, const char *attributes) {
     struct random *r = g->random;
     int64_t dim[3], units;
-    int axis, gates = count_gates(kind);
+    int axis;
+    const int gates = count_gates(kind), kept = gates > 1 ? gates + 1 : 1;
     bool has_lengths = choose_sizes(g, dim, &axis, &units);
     const int64_t steps = dim[axis], n = dim[1 - axis];
     int64_t w[2] = {gates * units, units}, state[2] = {n, units};
     const float high = most_weight(kind, units);
     char text[64];
-    int in[6], n_in = 0;
+    int in[5], n_in = 0;
     (void)attributes;
-    dim[2] = gates * units;
-    in[n_in++] = gen_leaf(g, random_one_in(r, 6) && n > 0, 3, dim, -2, 2);
-    in[n_in++] = gen_leaf(g, false, 3, dim, -2, 2);
+    dim[2] = kept * units;
+    /* Gates are in (0, 1), else gradients would grow with the steps. */
+    in[n_in++] = gen_leaf(g, random_one_in(r, 6) && n > 0, 3, dim, gates > 1 ? 0 : -1, 1);
     in[n_in++] = gen_leaf(g, random_int(r, 0, 7) > 0, 2, w, -high, high);
     dim[2] = units;
     dim[axis] = steps + 1 + (gates == 4);

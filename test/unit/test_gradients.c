@@ -132,8 +132,8 @@ static void test_refusal(void) {
     sol_model_free(m);
 }
 
-/* The gradient of an lstm reads the products that the layer keeps: none is computed again. */
-static void test_products(void) {
+/* The gradient of an lstm reads the gates that the layer keeps: no product is computed again. */
+static void test_kept_gates(void) {
     struct sol_model *m = sol_model_new("m");
     const sol_tensor x = sol_model_input(m, "x", SOL_F32, 3, (int64_t[]){5, 2, 12}),
                      w = sol_model_param(m, "w", SOL_F32, 2, (int64_t[]){12, 3}),
@@ -162,7 +162,7 @@ static void test_recompute(void) {
 }
 
 int main(void) {
-    test_products();
+    test_kept_gates();
     test_recompute();
     test_slices();
     test_gap();

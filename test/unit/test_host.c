@@ -256,9 +256,9 @@ static void refuse(const char *line, const char *message) {
 }
 
 static void test_bad_text(void) {
-    refuse("%1, %2 = relu %0", "only a host, or a recurrent layer with its products, has several");
-    refuse("%1, %2, %3 = lstm %0", "only a host, or a recurrent layer with its products, has");
-    refuse("%1, %2 = lstm_grad %0", "only a host, or a recurrent layer with its products, has");
+    refuse("%1, %2 = relu %0", "only a host, or a recurrent layer with its gates, has several");
+    refuse("%1, %2, %3 = lstm %0", "only a host, or a recurrent layer with its gates, has");
+    refuse("%1, %2 = lstm_grad %0", "only a host, or a recurrent layer with its gates, has");
     refuse("%1, = host @0 f32[] %0", "a tensor is missing");
     refuse("%1, %2 = host @0 f32[] %0", "one type for each output");
     refuse("%1 = host @0 %0", "one type for each output");

@@ -147,10 +147,10 @@ static const struct {
     int gates;
 } kinds[] = {{"rnn_tanh", 1}, {"rnn_relu", 1}, {"lstm", 4}, {"gru", 3}};
 
-/* Of two units, forwards and backwards, on parameters of their own; every second one keeps its products. */
+/* Of two units, forwards and backwards, on parameters of their own; every second one keeps its gates. */
 static int add_recurrent(struct text *text, int n) {
     for (int i = 0; i < COUNT(kinds); n += 5 + i % 2, i++) {
-        const char *products = i % 2 ? arena_printf(&arena, ", %%%d", n + 5) : "";
+        const char *kept = i % 2 ? arena_printf(&arena, ", %%%d", n + 5) : "";
         const int width = 2 * kinds[i].gates;
         const char *more = i == 2   ? arena_printf(&arena, " %%%d", n + 2)
                            : i == 3 ? arena_printf(&arena, " %%%d", n + 3)
@@ -159,23 +159,23 @@ static int add_recurrent(struct text *text, int n) {
                  "  %%%d = param f32[1,3,%d] \"\"\n  %%%d = param f32[%d,2] \"\"\n"
                  "  %%%d = param f32[1,2] \"\"\n  %%%d = param f32[2] \"\"\n"
                  "  %%%d%s = %s %%%d %%%d %%%d%s axis=1 reverse=true\n",
-                 n, width, n + 1, width, n + 2, n + 3, n + 4, products, kinds[i].kind, n, n + 1,
-                 n + 2, more);
+                 n, width, n + 1, width, n + 2, n + 3, n + 4, kept, kinds[i].kind, n, n + 1, n + 2,
+                 more);
     }
     return n;
 }
 
-/* Their gradients: the same, and dy. */
+/* Their gradients, of gates that are parameters, too. */
 static int add_recurrent_grads(struct text *text, int n) {
     for (int i = 0; i < COUNT(kinds); i++, n += 5) {
-        const int width = 2 * kinds[i].gates;
+        const int width = 2 * kinds[i].gates, kept = width + (width > 2 ? 2 : 0);
         const char *more = kinds[i].gates > 1 ? arena_printf(&arena, " %%%d", n + 3) : "";
         text_add(text,
                  "  %%%d = param f32[1,3,%d] \"\"\n  %%%d = param f32[%d,2] \"\"\n"
                  "  %%%d = param f32[1,%d,2] \"\"\n  %%%d = param f32[1,%s2] \"\"\n"
-                 "  %%%d = %s_grad %%%d %%%d %%%d %%%d%s axis=1 reverse=true\n",
-                 n, width, n + 1, width, n + 2, i == 2 ? 5 : 4, n + 3, i == 3 ? "3," : "", n + 4,
-                 kinds[i].kind, n, n, n + 1, n + 2, more);
+                 "  %%%d = %s_grad %%%d %%%d %%%d%s axis=1 reverse=true\n",
+                 n, kept, n + 1, width, n + 2, i == 2 ? 5 : 4, n + 3, i == 3 ? "3," : "", n + 4,
+                 kinds[i].kind, n, n + 1, n + 2, more);
     }
     return n;
 }

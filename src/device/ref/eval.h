@@ -29,7 +29,7 @@ struct layer_call {
     bool is_real;        /* is `type` a float? Else it is an integer or bool */
     struct shape shape;  /* of the output */
     const void *const *in;
-    void *out, *products; /* products: of a recurrent layer that keeps them; else NULL */
+    void *out, *kept; /* kept: the gates of a recurrent layer that keeps them; else NULL */
     enum sol_status *status;
 };
 

@@ -73,7 +73,7 @@ enum sol_status ref_layer(const struct layer *layer, const int64_t *symbols, con
                               .symbols = symbols,
                               .in = in,
                               .out = out[0],
-                              .products = layer->n_out > 1 ? out[1] : NULL,
+                              .kept = layer->n_out > 1 ? out[1] : NULL,
                               .status = &status};
     call.type = (layer->n_in ? layer->in[0] : layer->out[0])->dtype;
     call.is_real = size_family(call.type) == FAMILY_FLOAT;

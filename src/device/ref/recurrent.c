@@ -26,32 +26,46 @@ static double multiply(const struct sample *s, int gate, int64_t u) {
     return sum;
 }
 
-/* Writes the product of unit `u` and gate `g` behind element `x`, that of the unit's first gate. */
-static void keep(const struct sample *s, int64_t x, int64_t u, int g, double product) {
-    const bool has_bias = s->c->layer->kind == LAYER_gru && g == 2;
-    if (has_bias) product += ref_real(s->c, 3, u);
-    if (s->c->products)
-        ref_put_real(s->c->layer->out[1]->dtype, s->c->products, x + g * s->hidden + u, product);
+/* Keeps column `column` of unit `u` at step `t`, if the layer has a second output. */
+static void keep(const struct sample *s, int64_t t, int column, int64_t u, double value) {
+    const int64_t steps = s->c->shape.dim[s->c->attr->axis] - ir_last_states(s->c->layer->kind);
+    const int64_t width = ir_kept_columns(s->c->layer->kind) * s->hidden;
+    if (s->c->kept)
+        ref_put_real(s->c->layer->out[1]->dtype, s->c->kept,
+                     find_point(s, t, steps, width) + column * s->hidden + u, value);
 }
 
-/* The new state of unit `u`; x: the element of its first gate. */
-static double compute_unit(struct sample *s, int64_t x, int64_t u) {
-    double in[4], product[4];
-    for (int g = 0; g < s->gates; g++) {
-        in[g] = ref_real(s->c, 0, x + g * s->hidden + u);
-        product[g] = multiply(s, g, u);
-        keep(s, x, u, g, product[g]);
+/* The new state of a unit. v: the products of its gates, which become what is kept; x: the values of x of its gates. */
+static double compute_unit(struct sample *s, int64_t u, const double *x, double *v) {
+    const enum layer_kind kind = s->c->layer->kind;
+    if (kind == LAYER_rnn_tanh) return v[0] = tanh(x[0] + v[0]);
+    if (kind == LAYER_rnn_relu) return v[0] = x[0] + v[0] < 0 ? 0 : x[0] + v[0];
+    v[0] = logistic(x[0] + v[0]);
+    v[1] = logistic(x[1] + v[1]);
+    if (kind == LAYER_gru) {
+        v[2] += ref_real(s->c, 3, u);
+        v[3] = tanh(x[2] + v[0] * v[2]);
+        return (1 - v[1]) * v[3] + v[1] * s->h[u];
     }
-    if (s->c->layer->kind == LAYER_rnn_tanh) return tanh(in[0] + product[0]);
-    if (s->c->layer->kind == LAYER_rnn_relu) return in[0] + product[0] < 0 ? 0 : in[0] + product[0];
-    if (s->c->layer->kind == LAYER_gru) {
-        double reset = logistic(in[0] + product[0]), update = logistic(in[1] + product[1]);
-        double now = tanh(in[2] + reset * (product[2] + ref_real(s->c, 3, u)));
-        return (1 - update) * now + update * s->h[u];
+    v[2] = tanh(x[2] + v[2]);
+    v[3] = logistic(x[3] + v[3]);
+    v[4] = s->cell[u] = v[1] * s->cell[u] + v[0] * v[2];
+    return v[3] * tanh(v[4]);
+}
+
+/* Step `t`, of `steps`. */
+static void run_step(struct sample *s, int64_t t, int64_t steps) {
+    const int64_t at = find_point(s, t, steps, s->gates * s->hidden);
+    for (int64_t u = 0; u < s->hidden; u++) {
+        double x[4], v[5];
+        for (int g = 0; g < s->gates; g++) {
+            x[g] = ref_real(s->c, 0, at + g * s->hidden + u);
+            v[g] = multiply(s, g, u);
+        }
+        s->next[u] = compute_unit(s, u, x, v);
+        for (int i = 0; i < ir_kept_columns(s->c->layer->kind); i++) keep(s, t, i, u, v[i]);
     }
-    double take = logistic(in[0] + product[0]), keep = logistic(in[1] + product[1]);
-    s->cell[u] = keep * s->cell[u] + take * tanh(in[2] + product[2]);
-    return logistic(in[3] + product[3]) * tanh(s->cell[u]);
+    for (int64_t u = 0; u < s->hidden; u++) s->h[u] = s->next[u];
 }
 
 static void write_row(const struct sample *s, int64_t t, const double *value) {
@@ -60,11 +74,10 @@ static void write_row(const struct sample *s, int64_t t, const double *value) {
 }
 
 /* Step `t` is beyond the sample's length. */
-static void clear_row(const struct sample *s, int64_t t, int64_t steps) {
-    const int64_t width = s->gates * s->hidden, at = find_point(s, t, steps, width);
+static void clear_row(const struct sample *s, int64_t t) {
     write_row(s, t, NULL);
-    for (int64_t i = 0; i < width && s->c->products; i++)
-        ref_put_real(s->c->layer->out[1]->dtype, s->c->products, at + i, 0);
+    for (int i = 0; i < ir_kept_columns(s->c->layer->kind); i++)
+        for (int64_t u = 0; u < s->hidden; u++) keep(s, t, i, u, 0);
 }
 
 /* All steps of the sample, which has `length` of them. */
@@ -74,12 +87,10 @@ static void run_sample(struct sample *s, int64_t steps, int64_t length) {
         s->h[u] = ref_real(s->c, 2, s->number * s->hidden + u);
         if (is_lstm) s->cell[u] = ref_real(s->c, 3, s->number * s->hidden + u);
     }
-    for (int64_t t = length; t < steps; t++) clear_row(s, t, steps);
+    for (int64_t t = length; t < steps; t++) clear_row(s, t);
     for (int64_t i = 0; i < length; i++) {
         int64_t t = s->c->attr->reverse ? length - 1 - i : i;
-        int64_t x = find_point(s, t, steps, s->gates * s->hidden);
-        for (int64_t u = 0; u < s->hidden; u++) s->next[u] = compute_unit(s, x, u);
-        for (int64_t u = 0; u < s->hidden; u++) s->h[u] = s->next[u];
+        run_step(s, t, steps);
         write_row(s, t, s->h);
     }
     write_row(s, steps, s->h);
