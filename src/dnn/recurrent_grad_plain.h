@@ -4,7 +4,7 @@
  *   recurrent_grad.c includes this for float and double  ->  step_recurrent_grad_plain
  *   device/far_emit.c includes it as text                ->  kernels of far devices
  *
- * Without REAL it only has the numbers of the pointers. The includer defines REAL, the type, REAL_EXP and REAL_TANH of it, and RECURRENT_PLAIN, the name of the function.
+ * Without REAL it only has the numbers of the pointers. The includer defines REAL, the type, REAL_TANH of it, and RECURRENT_PLAIN, the name of the function.
  */
 #ifndef SOL_RECURRENT_GRAD_NUMBERS
 #define SOL_RECURRENT_GRAD_NUMBERS
